@@ -1,0 +1,1 @@
+"""From a checked program to source code. `dsl.lowering.lower` is the way in."""
