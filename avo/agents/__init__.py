@@ -1,0 +1,5 @@
+"""Agents: whoever proposes programs. The protocol is here; `avo.agents.registry.agent(name)` finds the built-in ones."""
+
+from avo.agents.protocol import Agent, Brief, Hypothesis, Judged, Left, Proposal, Spend
+
+__all__ = ["Agent", "Brief", "Hypothesis", "Judged", "Left", "Proposal", "Spend"]

@@ -1,0 +1,171 @@
+"""What passes between the evolution loop and an agent: a brief goes in, a proposal comes out.
+
+Proposal k is a pure function of the run's seed, k, and the verdicts of proposals up to k-J (J is `--jobs`). An agent
+therefore keeps nothing between calls that it could not rebuild from the brief: that is what makes `--resume` exact.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from dsl.hardware import Hardware
+    from evaluators.evaluation import Evaluation, Score, Status
+    from evaluators.target import Target
+
+
+@dataclass(frozen=True)
+class Spend:
+    """What something cost. usd: None where the price is unknown (then it is not zero). Seconds for `_s`.
+
+    tokens_in counts all input tokens, tokens_cached those of them that came from the provider's cache.
+    """
+
+    usd: float | None = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_cached: int = 0
+    device_s: float = 0.0
+    wall_s: float = 0.0
+
+    def __add__(self, other: Spend) -> Spend:
+        return Spend(
+            usd=None if self.usd is None or other.usd is None else self.usd + other.usd,
+            tokens_in=self.tokens_in + other.tokens_in,
+            tokens_out=self.tokens_out + other.tokens_out,
+            tokens_cached=self.tokens_cached + other.tokens_cached,
+            device_s=self.device_s + other.device_s,
+            wall_s=self.wall_s + other.wall_s,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """In and out; cached ones are among those in."""
+        return self.tokens_in + self.tokens_out
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """Why a change should help. expected_gain: ratio of the child's score to its parent's (1.05: 5% faster)."""
+
+    claim: str
+    expected_gain: float | None = None
+    bottleneck: str = ""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A program that an agent wants judged. parents: digests that the brief showed; empty means `brief.parent`.
+
+    spend is what the agent spent on it and has not booked otherwise; `model` says at which model, if any.
+    """
+
+    text: str
+    parents: tuple[str, ...] = ()
+    rationale: str = ""
+    hypothesis: Hypothesis | None = None
+    spend: Spend = Spend()
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A proposal with its verdict, as an agent sees it. k 0 is the seed program.
+
+    committed: it is correct and was not slower, beyond the noise, than the best of its ancestors. reused: a program of
+    the same digest had been judged before, and that verdict holds here.
+    """
+
+    k: int
+    digest: str
+    text: str
+    parents: tuple[str, ...]
+    agent: str
+    evaluation: Evaluation
+    score: Score
+    rationale: str = ""
+    hypothesis: Hypothesis | None = None
+    committed: bool = False
+    reused: bool = False
+
+    @property
+    def status(self) -> Status:
+        return self.evaluation.status
+
+    @property
+    def value(self) -> float:
+        """What candidates of one run are ranked by: the measured score in measured mode, else the predicted one.
+
+        Never both: a run has one mode. 0 where there is no score.
+        """
+        found = self.score.measured if self.evaluation.mode == "measured" else self.score.predicted
+        return found or 0.0
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left of each budget; None where there is none. Only `steps` is the same in a replay: a proposal that is
+    to be reproducible reads no other."""
+
+    steps: int | None = None
+    seconds: float | None = None
+    usd: float | None = None
+    tokens: int | None = None
+    device_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Brief:
+    """All that an agent may know when it makes proposal k.
+
+    candidates: every proposal up to k-J with its verdict, in the order of k; never empty, since the seed program is
+    judged before anything is proposed. best: the best committed of them (the seed where none is). parent: the one to
+    start from; an agent may start from any other. opens: what an edit may change. options: the agent's own settings.
+    """
+
+    k: int
+    seed: int
+    target: Target
+    hardware: Hardware
+    parent: Judged
+    best: Judged
+    candidates: tuple[Judged, ...]
+    opens: Literal["schedule", "numerics", "all"] = "schedule"
+    left: Left = Left()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def entropy(self) -> int:
+        """64 bits that depend on the run's seed and k alone, to seed any generator."""
+        return entropy(self.seed, self.k)
+
+    def rng(self) -> random.Random:
+        """A generator seeded by `entropy`. Every call starts it afresh, so keep the one you got."""
+        return random.Random(self.entropy)
+
+    def find(self, digest: str) -> Judged | None:
+        """The first candidate of that digest."""
+        return next((c for c in self.candidates if c.digest == digest), None)
+
+
+def entropy(seed: int, k: int) -> int:
+    """64 bits from the run's seed and a proposal's number; the same on every machine and Python."""
+    return int.from_bytes(hashlib.sha256(f"avo proposal {seed} {k}".encode()).digest()[:8], "big")
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """brief -> proposal. `None` gives up: the run ends once what is under way is judged.
+
+    `propose` is called from several threads at once where the run has `--jobs` above 1. It may propose a program that
+    does not parse: that is a verdict like any other. It raises only for a bug or a person's mistake, which stops the
+    run cleanly. `name` is stored with each candidate.
+    """
+
+    name: str
+
+    def propose(self, brief: Brief) -> Proposal | None: ...
