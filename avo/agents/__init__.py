@@ -1,4 +1,4 @@
-"""Agents: whoever proposes programs. The protocol is here; `avo.agents.registry.agent(name)` finds the built-in ones."""
+"""Agents: whoever proposes programs. The protocol is here; `avo.agents.registry.agent(name)` finds a built-in one."""
 
 from avo.agents.protocol import Agent, Brief, Hypothesis, Judged, Left, Proposal, Spend
 
