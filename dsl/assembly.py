@@ -1,0 +1,506 @@
+"""From the parse tree to the syntax tree: line by line to pieces, and pieces to a Program.
+
+Knows what a program must be beyond the grammar and without looking at meaning: the order of its parts, lower-case axes,
+known dtypes, the keywords of a call. What needs axes and types inferred is the checker's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from lark import Token, Tree
+from lark.visitors import Transformer_NonRecursive, v_args
+
+from dsl.diagnostics import Diagnostic, nearest
+from dsl.printer import PIPELINE_DIRECTIVES, print_expr
+from dsl.syntax import (
+    Algorithm,
+    AxisDecl,
+    AxisIn,
+    Binary,
+    Block,
+    Bool,
+    Call,
+    Directive,
+    Expr,
+    Item,
+    Name,
+    Number,
+    Param,
+    Program,
+    Read,
+    Schedule,
+    Span,
+    Statement,
+    Tensor,
+    Unary,
+    Word,
+)
+
+DTYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "int8", "i32", "bool", "mxfp4", "nvfp4", "f64")
+PARAM_DTYPES = ("bool", "int", "f32")
+MAX_DEPTH = 100
+_KEYWORDS = {"quantize": ("limit",)}
+_AXIS_KEYWORDS = ("axis", "axes", "dim", "dims")
+_PYTHON_NAMES = {"True": "true", "False": "false", "None": "", "Inf": "inf", "Infinity": "inf", "nan": "", "NaN": ""}
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One line of a program: its kind and what it says."""
+
+    kind: str
+    value: Any
+    span: Span
+
+
+@dataclass
+class Parts:
+    """What the lines seen so far add up to."""
+
+    name: str | None = None
+    rank: str | None = None
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    axes: list[AxisDecl] = field(default_factory=list)
+    params: list[Param] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
+    kernels: tuple[tuple[str, ...], ...] = ()
+    pipeline: list[Directive] = field(default_factory=list)
+    blocks: dict[tuple[str, ...], Block] = field(default_factory=dict)
+
+
+def pieces_of(tree: Tree, found: list[Diagnostic]) -> list[Piece]:
+    """The lines of a parse tree, in order. What is wrong with a number or an axis line goes to `found`."""
+    builder = _Builder(found)
+    result = builder.transform(tree)
+    return result if isinstance(result, list) else [result]
+
+
+def span_of(t: Any) -> Span:
+    """Where a token or a tree stands; what spans lines is marked at its first character."""
+    if t.line is None:
+        return Span()
+    end = t.end_column if t.end_line == t.line and t.end_column else t.column + 1
+    return Span(t.line, t.column, end)
+
+
+@v_args(meta=True)
+class _Builder(Transformer_NonRecursive):
+    def __init__(self, found: list[Diagnostic]) -> None:
+        super().__init__(visit_tokens=False)
+        self.found = found
+
+    def _int(self, token: Token) -> int:
+        if len(token) > 18:
+            self.found.append(Diagnostic("number", f"the number has {len(token)} digits", span_of(token), "at most 18"))
+            return 0
+        return int(token)
+
+    # Lines
+
+    def program(self, meta: Any, c: list) -> list[Piece]:
+        return [p for x in c for p in (x if isinstance(x, list) else [x])]
+
+    def block(self, meta: Any, c: list) -> list[Piece]:
+        return list(c)
+
+    def algorithm_line(self, meta: Any, c: list) -> Piece:
+        return c[0]
+
+    schedule_line = algorithm_line
+
+    def kernel(self, meta: Any, c: list) -> Piece:
+        return Piece("kernel", str(c[0]), span_of(c[0]))
+
+    def rank(self, meta: Any, c: list) -> Piece:
+        return Piece("rank", str(c[0]), span_of(c[0]))
+
+    def inputs(self, meta: Any, c: list) -> Piece:
+        return Piece("in", tuple(c), span_of(meta))
+
+    def outputs(self, meta: Any, c: list) -> Piece:
+        return Piece("out", tuple(c), span_of(meta))
+
+    def axis(self, meta: Any, c: list) -> Piece:
+        return Piece("axis", (str(c[0]), c[1]), span_of(c[0]))
+
+    def param(self, meta: Any, c: list) -> Piece:
+        return Piece("param", Param(str(c[0]), str(c[1]), c[2], span_of(c[0])), span_of(c[1]))
+
+    def default(self, meta: Any, c: list) -> int | float | bool:
+        return -c[1].value if c[0] is not None and not isinstance(c[1], Bool) else c[1].value
+
+    def statement(self, meta: Any, c: list) -> Piece:
+        return Piece("statement", Statement(c[0], c[1], span_of(meta)), span_of(meta))
+
+    def targets(self, meta: Any, c: list) -> tuple[Tensor, ...]:
+        return tuple(c)
+
+    def tensor(self, meta: Any, c: list) -> Tensor:
+        return Tensor(str(c[0]), c[1], None if c[2] is None else str(c[2]), span_of(meta))
+
+    input = tensor
+
+    def tensor_axes(self, meta: Any, c: list) -> tuple[str, ...]:
+        return tuple(str(t) for t in c[0] or ())
+
+    def names(self, meta: Any, c: list) -> tuple[Token, ...]:
+        return (*c[0], c[1]) if len(c) == 2 else (c[0],)
+
+    # Expressions
+
+    def binary(self, meta: Any, c: list) -> Expr:
+        return Binary(str(c[1]), c[0], c[2], span_of(meta))
+
+    def unary(self, meta: Any, c: list) -> Expr:
+        return Unary(str(c[0]), c[1], span_of(meta))
+
+    def number(self, meta: Any, c: list) -> Expr:
+        token = c[0]
+        value = math.inf if token.type == "INF" else float(token) if token.type == "FLOAT" else self._int(token)
+        return Number(value, span_of(token))
+
+    def truth(self, meta: Any, c: list) -> Expr:
+        return Bool(c[0].type == "TRUE", span_of(c[0]))
+
+    def name(self, meta: Any, c: list) -> Expr:
+        return Name(str(c[0]), span_of(c[0]))
+
+    def read(self, meta: Any, c: list) -> Expr:
+        indices = tuple(Name(str(t), span_of(t)) if isinstance(t, Token) else t for t in c[1])
+        return Read(str(c[0]), indices, span_of(meta))
+
+    def indices(self, meta: Any, c: list) -> tuple[Token | Expr, ...]:
+        return (*(c[0] or ()), c[1])
+
+    def call(self, meta: Any, c: list) -> Expr:
+        given = c[2] or ()
+        args = tuple(a for a in given if not isinstance(a, tuple))
+        keywords = tuple(a for a in given if isinstance(a, tuple))
+        for a, b in zip(given, given[1:], strict=False):
+            if isinstance(a, tuple) and not isinstance(b, tuple):
+                at = span_of(meta)
+                self.found.append(Diagnostic("keyword", f"an argument of `{c[0]}` follows `{a[0]}=`", at))
+        return Call(str(c[0]), c[1], args, keywords, span_of(meta))
+
+    def call_axes(self, meta: Any, c: list) -> tuple[AxisIn, ...]:
+        return tuple(AxisIn(str(t), None, span_of(t)) if isinstance(t, Token) else t for t in c[0])
+
+    def axes_in(self, meta: Any, c: list) -> tuple[Token | AxisIn, ...]:
+        if len(c) == 3:  # axes_in NAME in NAME
+            return (*c[0], AxisIn(str(c[1]), str(c[2]), span_of(c[1])))
+        if c[0] and all(isinstance(t, Token) for t in c[0]):  # names in NAME
+            return (*c[0][:-1], AxisIn(str(c[0][-1]), str(c[1]), span_of(c[0][-1])))
+        return (*c[0], c[1])
+
+    def arguments(self, meta: Any, c: list) -> tuple:
+        return tuple(c)
+
+    def keyword(self, meta: Any, c: list) -> tuple[str, Expr]:
+        return str(c[0]), c[1]
+
+    # The schedule half
+
+    def block_head(self, meta: Any, c: list) -> Piece:
+        return Piece("schedule", tuple(str(t) for t in c[0] or ()), span_of(meta))
+
+    def kernels(self, meta: Any, c: list) -> Piece:
+        return Piece("kernels", tuple(tuple(str(t) for t in names) for names in c), span_of(meta))
+
+    def directive_line(self, meta: Any, c: list) -> Piece:
+        return Piece("directives", (c[0],), c[0].span)
+
+    def for_line(self, meta: Any, c: list) -> Piece:
+        chips = tuple(str(t) for t in c[0])
+        return Piece("directives", tuple(Directive(d.name, d.items, chips, d.span) for d in c[1:]), span_of(meta))
+
+    def directive(self, meta: Any, c: list) -> Directive:
+        return Directive(str(c[0]), tuple(i for i in c[1:] if i is not None), (), span_of(meta))
+
+    for_directive = directive
+
+    def item(self, meta: Any, c: list) -> Item:
+        return Item(str(c[0]) if len(c) == 2 else None, c[-1], span_of(meta))
+
+    def value(self, meta: Any, c: list) -> int | Word:
+        return c[0]
+
+    def amount(self, meta: Any, c: list) -> int:
+        return self._amount(c[0])
+
+    def _amount(self, token: Token) -> int:
+        if token.type == "SIZE":
+            return self._int(Token.new_borrow_pos("INT", token[:-3], token)) * _UNITS[token[-3:]]
+        return self._int(token)
+
+    def word(self, meta: Any, c: list) -> Word:
+        return Word(str(c[0]), tuple(a for a in c[1:] if a is not None))
+
+    def word_argument(self, meta: Any, c: list) -> int | str:
+        return str(c[0]) if c[0].type == "NAME" else self._amount(c[0])
+
+
+# Pieces to a program ------------------------------------------------------------------------------
+
+
+def assemble(pieces: list[Piece], broken: bool = False) -> tuple[Program | None, list[Diagnostic]]:
+    """The program, or None, and all that is wrong. `broken`: some lines did not parse, so none is called missing."""
+    found: list[Diagnostic] = []
+    parts = Parts()
+    block: tuple[str, ...] | None = None
+    for piece in pieces:
+        if piece.kind == "schedule":
+            block = piece.value
+            if block in parts.blocks:
+                of = f"`{' '.join(block)}`" if block else "the last kernel"
+                found.append(
+                    Diagnostic(
+                        "second-block",
+                        f"a second schedule block for {of}",
+                        piece.span,
+                        fix="put its lines in the first",
+                    )
+                )
+            parts.blocks.setdefault(block, Block(block, (), piece.span))
+        elif block is None:
+            _algorithm_piece(parts, piece, found)
+        else:
+            _schedule_piece(parts, block, piece, found)
+    if not broken:
+        if parts.name is None:
+            found.append(Diagnostic("no-kernel", "a program starts with `kernel NAME`", Span(1, 1, 2)))
+        elif not parts.outputs:
+            at = next(p.span for p in pieces if p.kind == "kernel")
+            found.append(Diagnostic("no-output", "the program has no `out` line", at, fix="out o[m n] bf16"))
+    params = {p.name for p in parts.params}
+    axes = tuple(_axis(p, params, found) for p in pieces if p.kind == "axis")
+    if parts.name is None or found:
+        return None, found
+    algorithm = Algorithm(
+        parts.name,
+        parts.rank,
+        tuple(parts.inputs),
+        tuple(parts.outputs),
+        axes,
+        tuple(parts.params),
+        tuple(parts.statements),
+        next(p.span for p in pieces if p.kind == "kernel"),
+    )
+    return Program(algorithm, Schedule(parts.kernels, tuple(parts.pipeline), tuple(parts.blocks.values()))), found
+
+
+def _algorithm_piece(parts: Parts, piece: Piece, found: list[Diagnostic]) -> None:
+    match piece.kind:
+        case "kernel":
+            if parts.name is not None:
+                message = f"a second `kernel` line; a program is one kernel, here `{parts.name}`"
+                found.append(
+                    Diagnostic("second-kernel", message, piece.span, fix="`kernels a | b` in the schedule cuts it up")
+                )
+            parts.name = parts.name or piece.value
+        case "rank":
+            if parts.rank is not None:
+                found.append(Diagnostic("second-rank", "a second `rank` line", piece.span, legal="one rank axis"))
+            _lower_case(piece.value, piece.span, found)
+            parts.rank = piece.value
+        case "in" | "out":
+            for t in piece.value:
+                _tensor(t, found)
+            (parts.inputs if piece.kind == "in" else parts.outputs).extend(piece.value)
+        case "param":
+            _param(piece, found)
+            parts.params.append(piece.value)
+        case "statement":
+            _statement(piece.value, found)
+            parts.statements.append(piece.value)
+
+
+def _schedule_piece(parts: Parts, block: tuple[str, ...], piece: Piece, found: list[Diagnostic]) -> None:
+    if piece.kind == "kernels":
+        if block:
+            message = "`kernels` stands in the bare `schedule` block: it cuts up the whole program"
+            found.append(Diagnostic("kernels-line", message, piece.span))
+        elif parts.kernels:
+            found.append(Diagnostic("kernels-line", "a second `kernels` line", piece.span, fix="join them by `|`"))
+        parts.kernels = piece.value
+        return
+    for d in piece.value:
+        if d.name in PIPELINE_DIRECTIVES and block:
+            message = f"`{d.name}` stands in the bare `schedule` block: it is a matter of the whole program"
+            found.append(Diagnostic("pipeline-directive", message, d.span))
+        if d.name in PIPELINE_DIRECTIVES:
+            parts.pipeline.append(d)
+        else:
+            b = parts.blocks[block]
+            parts.blocks[block] = Block(b.writes, (*b.directives, d), b.span)
+
+
+def _lower_case(axis: str, at: Span, found: list[Diagnostic]) -> None:
+    if axis != axis.lower():
+        message = f"axes are lower case: `{axis}` is the extent of an axis `{axis.lower()}`"
+        found.append(Diagnostic("axis-case", message, at, fix=axis.lower()))
+
+
+def _dtype(dtype: str, at: Span, known: tuple[str, ...], found: list[Diagnostic]) -> None:
+    if dtype not in known:
+        found.append(
+            Diagnostic(
+                "dtype",
+                f"`{dtype}` is no dtype",
+                at,
+                legal=" ".join(known),
+                fix=_DTYPE_HABITS.get(dtype, nearest(dtype, known)),
+            )
+        )
+
+
+_DTYPE_HABITS = {
+    "float32": "f32",
+    "float": "f32",
+    "fp32": "f32",
+    "float16": "f16",
+    "half": "f16",
+    "fp16": "f16",
+    "bfloat16": "bf16",
+    "fp8": "e4m3",
+    "float8_e4m3": "e4m3",
+    "f8e4m3": "e4m3",
+    "fp8e4m3": "e4m3",
+    "float8_e5m2": "e5m2",
+    "fp8e5m2": "e5m2",
+    "i8": "int8",
+    "s8": "int8",
+    "int": "i32",
+    "int32": "i32",
+    "boolean": "bool",
+    "float64": "f64",
+    "double": "f64",
+    "i32": "int",
+    "i64": "int",
+    "f64": "f32",
+    "f16": "f32",
+    "bf16": "f32",
+}
+
+
+def _tensor(t: Tensor, found: list[Diagnostic]) -> None:
+    for axis in t.axes or ():
+        _lower_case(axis, t.span, found)
+    if t.dtype is not None:
+        _dtype(t.dtype, t.span, DTYPES, found)
+
+
+def _param(piece: Piece, found: list[Diagnostic]) -> None:
+    p: Param = piece.value
+    _dtype(p.dtype, piece.span, PARAM_DTYPES, found)
+    legal = {"bool": (bool,), "int": (int,), "f32": (int, float)}.get(p.dtype)
+    if p.default is not None and legal is not None:
+        right = isinstance(p.default, legal) and (p.dtype == "bool") == isinstance(p.default, bool)
+        if not right:
+            message = f"the default of `{p.name}` is no {p.dtype}"
+            legal_text = {"bool": "true or false", "int": "a whole number", "f32": "a number"}[p.dtype]
+            found.append(Diagnostic("default", message, p.span, legal=legal_text))
+
+
+def _axis(piece: Piece, params: set[str], found: list[Diagnostic]) -> AxisDecl:
+    """`fine // ratio` is coarse over an axis; anything else is the extent of a free axis."""
+    name, value = piece.value
+    _lower_case(name, piece.span, found)
+    found += _expression(value)
+    match value:
+        case Binary("//", Name(fine), ratio) if fine == fine.lower() and fine not in params:
+            return AxisDecl(name, fine, ratio, piece.span)
+    for e in walk(value):
+        if isinstance(e, Name) and e.id == e.id.lower() and e.id not in params:
+            message = f"`axis {name} = {print_expr(value)}`: an axis is `fine // ratio` or an extent"
+            fix = f"axis {name} = {e.id} // 64, or axis {name} = {e.id.upper()}"
+            found.append(Diagnostic("axis-form", message, value.span, fix=fix))
+            break
+    return AxisDecl(name, None, value, piece.span)
+
+
+def _statement(s: Statement, found: list[Diagnostic]) -> None:
+    for t in s.targets:
+        _tensor(t, found)
+    quantize = isinstance(s.value, Call) and s.value.function == "quantize"
+    if len(s.targets) != (2 if quantize else 1):
+        if quantize:
+            message, fix = (
+                "`quantize` gives two results: the values and their scale",
+                "q8[m d], qs[m] = quantize(q, int8)",
+            )
+        else:
+            message, fix = f"{len(s.targets)} names on the left; only `quantize` gives two results", "one name a line"
+        found.append(Diagnostic("results", message, s.targets[0].span, fix=fix))
+    found += _expression(s.value)
+
+
+def _expression(e: Expr) -> list[Diagnostic]:
+    if depth_of(e) > MAX_DEPTH:
+        fix = "name a part of the expression on a line of its own"
+        return [Diagnostic("too-deep", f"the expression nests deeper than {MAX_DEPTH} operators", e.span, fix=fix)]
+    found = []
+    for x in walk(e):
+        if isinstance(x, Name) and x.id in _PYTHON_NAMES:
+            fix = _PYTHON_NAMES[x.id]
+            found.append(Diagnostic("habit", f"`{x.id}` is not a word of the language", x.span, fix=fix))
+        elif isinstance(x, Call):
+            found += _keywords(x)
+    return found
+
+
+def _keywords(call: Call) -> Iterator[Diagnostic]:
+    for key, value in call.keywords:
+        if key in _KEYWORDS.get(call.function, ()):
+            continue
+        if key in _AXIS_KEYWORDS:
+            axis = print_expr(value) if isinstance(value, Name) else "n"
+            inside = ", ".join(print_expr(a) for a in call.args)
+            yield Diagnostic(
+                "habit",
+                f"`{call.function}(..., {key}=...)`: the axis of a reduction stands in brackets",
+                call.span,
+                fix=f"{call.function}[{axis}]({inside})",
+            )
+        else:
+            legal = " ".join(_KEYWORDS.get(call.function, ())) or "none"
+            message = f"`{call.function}` has no keyword `{key}`"
+            yield Diagnostic("keyword", message, value.span, legal=f"keywords of `{call.function}`: {legal}")
+
+
+def children(e: Expr) -> tuple[Expr, ...]:
+    """The operands of an expression, left to right."""
+    match e:
+        case Unary(_, x):
+            return (x,)
+        case Binary(_, x, y):
+            return (x, y)
+        case Read(_, indices):
+            return indices
+        case Call(_, _, args, keywords):
+            return (*args, *(v for _, v in keywords))
+    return ()
+
+
+def walk(e: Expr) -> Iterator[Expr]:
+    """Every sub-expression, left to right, without recursion."""
+    stack = [e]
+    while stack:
+        x = stack.pop()
+        yield x
+        stack.extend(reversed(children(x)))
+
+
+def depth_of(e: Expr) -> int:
+    """How deep the tree is, without recursion."""
+    deepest, stack = 0, [(e, 1)]
+    while stack:
+        x, depth = stack.pop()
+        deepest = max(deepest, depth)
+        stack.extend((c, depth + 1) for c in children(x))
+    return deepest
