@@ -1,0 +1,49 @@
+"""What can go wrong with a call to a worker, as types: each says whose fault it is."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from evaluators.evaluation import Status
+
+
+class WorkerFailure(Exception):
+    """A call that brought no result. `log` is the end of what the worker printed; `status` is what the candidate gets.
+
+    A TaskError has no status of its own: the gate that made the call knows what it means.
+    """
+
+    status: ClassVar[Status | None] = None
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.log = log
+
+
+class TaskError(WorkerFailure):
+    """The candidate's fault, found by the task: the compiler or the run refused it. The message is for people."""
+
+
+class Timeout(WorkerFailure):
+    """The task ran past its limit; the worker and everything it started were killed."""
+
+    status = Status.TIMEOUT
+
+
+class Crash(WorkerFailure):
+    """The worker died under the task."""
+
+    status = Status.CRASH
+
+
+class OutOfMemory(WorkerFailure):
+    """The worker's resident memory passed the limit, or an allocation failed."""
+
+    status = Status.OUT_OF_MEMORY
+
+
+class Unavailable(WorkerFailure):
+    """The harness's fault: no worker could be started, the pool was closed, or the task itself is broken."""
+
+    status = Status.UNAVAILABLE

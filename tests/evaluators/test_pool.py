@@ -1,0 +1,253 @@
+"""A worker may hang, crash, eat memory, lie or print: it costs its own call alone, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from evaluators import pool as pool_module
+from evaluators.evaluation import Status
+from evaluators.pool import Crash, OutOfMemory, TaskError, Timeout, Unavailable, WorkerPool
+from evaluators.process import descendants
+
+if sys.platform != "linux":
+    pytest.skip("worker processes need Linux", allow_module_level=True)
+
+DOUBLES = Path(__file__).with_name("worker_doubles.py")
+
+
+def gone(pid: int, within: float = 3.0) -> bool:
+    """Whether a process ends within so many seconds (a zombie that nobody has reaped yet has ended)."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with WorkerPool(2, memory_bytes=400 << 20, extra=DOUBLES) as pool:
+        yield pool
+
+
+def test_echo(pool):
+    blobs = [b"abc", b"", bytes(range(256)) * 10_000]
+    reply = pool.call("echo", {"word": "hello", "n": [1, None, 2.5]}, blobs, timeout=10)
+    assert reply.result["payload"] == {"word": "hello", "n": [1, None, 2.5]}
+    assert list(reply.blobs) == blobs
+    assert reply.log == "echo says hello\n"
+    assert 0 < reply.seconds < 10
+
+
+def test_several_threads_share_it(pool):
+    results, pids = {}, set()
+
+    def work(i):
+        for j in range(10):
+            reply = pool.call("echo", {"i": i, "j": j}, [bytes([i, j])], timeout=10)
+            assert reply.blobs == (bytes([i, j]),)
+            results[i, j] = reply.result["payload"]
+            pids.add(reply.result["pid"])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {(i, j): {"i": i, "j": j} for i in range(6) for j in range(10)}
+    assert len(pids) <= 2
+
+
+def test_a_hang_is_killed_with_its_children(pool, tmp_path):
+    before, began = set(pool.pids()), time.monotonic()
+    note = tmp_path / "pids"
+    with pytest.raises(Timeout, match="brood took more than 1 s") as failure:
+        pool.call("brood", {"file": str(note)}, timeout=1)
+    assert failure.value.status is Status.TIMEOUT
+    assert time.monotonic() - began < 3
+    children = [int(pid) for pid in note.read_text().split()]
+    assert len(children) == 2 and all(gone(pid) for pid in children)
+    assert pool.call("echo", {}, timeout=10).result["pid"] != 0
+    killed = before - set(pool.pids())
+    assert len(killed) == 1 and all(gone(pid) for pid in killed)
+
+
+def test_a_crash_costs_its_own_call_alone(pool):
+    done = []
+    other = threading.Thread(target=lambda: done.append(pool.call("sleep", {"seconds": 0.5}, timeout=10)))
+    other.start()
+    with pytest.raises(Crash, match="killed by SIGSEGV") as failure:
+        pool.call("crash", {}, timeout=10)
+    assert failure.value.status is Status.CRASH
+    assert "Segmentation fault" in failure.value.log  # faulthandler's trace
+    other.join()
+    assert len(done) == 1
+    with pytest.raises(Crash, match="exited with status 7"):
+        pool.call("leave", {}, timeout=10)
+    assert pool.call("echo", {}, timeout=10).result["payload"] == {}
+
+
+def test_memory_is_watched(pool):
+    with pytest.raises(OutOfMemory, match="the limit is 400 MiB") as failure:
+        pool.call("eat_memory", {"step": 4 << 20}, timeout=30)
+    assert failure.value.status is Status.OUT_OF_MEMORY
+    with pytest.raises(OutOfMemory, match="no_memory ran out of memory"):
+        pool.call("no_memory", {}, timeout=10)
+
+
+def test_whose_fault_it_is(pool):
+    with pytest.raises(TaskError, match=r"^the tile is too large$"):
+        pool.call("refuse", {}, timeout=10)
+    with pytest.raises(Unavailable, match="bug failed: KeyError"):
+        pool.call("bug", {}, timeout=10)
+    with pytest.raises(Unavailable, match="has no task 'nonesuch'"):
+        pool.call("nonesuch", {}, timeout=10)
+    with pytest.raises(Unavailable, match="system_exit failed: SystemExit"):
+        pool.call("system_exit", {}, timeout=10)
+    with pytest.raises(Unavailable, match="has to be JSON"):
+        pool.call("unjson", {}, timeout=10)
+    with pytest.raises(ValueError, match="has to be JSON"):
+        pool.call("echo", {"x": object()}, timeout=10)
+    with pytest.raises(ValueError, match="the kinds are plain, compile, interpret"):
+        pool.call("echo", {}, timeout=10, kind="fast")
+
+
+def test_a_forged_answer_is_a_crash(pool):
+    with pytest.raises(Crash, match="answered another request"):
+        pool.call("forge", {}, timeout=10)
+    with pytest.raises(Crash, match="answered nonsense: a frame starts with"):
+        pool.call("babble", {}, timeout=10)
+
+
+def test_prints_are_capped(pool):
+    reply = pool.call("chatter", {"lines": 5000}, timeout=20)
+    assert 1000 < len(reply.log) <= 64 << 10
+
+
+def test_keys_are_scrubbed_and_places_private(monkeypatch):
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GITHUB_TOKEN", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "secret")
+    with WorkerPool(1, extra=DOUBLES) as pool:
+        result = pool.call("environment", {}, timeout=10).result
+        env = result["environment"]
+        assert "secret" not in env.values()
+        home = Path(env["HOME"])
+        assert home.is_dir() and home != Path.home()
+        assert {env["TMPDIR"], result["cwd"], str(Path(env["TRITON_CACHE_DIR"]).parent)} == {str(home)}
+        assert env["TRITON_DEFAULT_FP_FUSION"] == "1"
+        assert not {"torch", "triton", "numpy", "sqlalchemy"} & set(result["modules"])
+    assert not home.exists() and not home.parent.exists()
+
+
+def test_ctrl_c_is_the_parents(pool):
+    assert pool.call("interrupt", {}, timeout=10).result == {"alive": True}
+
+
+def test_a_worker_that_died_idle_blames_nobody():
+    with WorkerPool(1, extra=DOUBLES) as pool:
+        first = pool.call("echo", {}, timeout=10).result["pid"]
+        os.kill(first, signal.SIGKILL)
+        assert gone(first)
+        assert pool.call("echo", {}, timeout=10).result["pid"] != first
+
+
+def test_workers_are_recycled():
+    with WorkerPool(1, extra=DOUBLES, recycle_after=2) as pool:
+        pids = [pool.call("echo", {}, timeout=10).result["pid"] for _ in range(4)]
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+def test_close_ends_calls_in_flight():
+    pool = WorkerPool(1, extra=DOUBLES)
+    pool.warm(["plain"], wait=True)
+    pids, failures = pool.pids(), []
+
+    def work():
+        try:
+            pool.call("sleep", {"seconds": 30}, timeout=60)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]  # one runs, one waits for a worker
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    began = time.monotonic()
+    pool.close()
+    for thread in threads:
+        thread.join()
+    assert time.monotonic() - began < 3
+    assert [type(error) for error in failures] == [Unavailable, Unavailable]
+    assert all("closed" in str(error) for error in failures)
+    assert all(gone(pid) for pid in pids)
+    with pytest.raises(Unavailable, match="closed"):
+        pool.call("echo", {})
+    pool.close()
+
+
+def test_a_worker_that_cannot_start_is_unavailable(tmp_path):
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise RuntimeError('no such luck')\n")
+    with WorkerPool(1, extra=broken) as pool:
+        for _ in range(2):  # and a later call tries anew
+            with pytest.raises(Unavailable, match=r"no plain worker could be started.*no such luck"):
+                pool.call("echo", {}, timeout=10)
+        assert pool.pids() == []
+    slow = tmp_path / "slow.py"
+    slow.write_text("import time\ntime.sleep(60)\n")
+    with WorkerPool(2, extra=slow, start_timeout=0.3) as pool, pytest.raises(Unavailable, match=r"more than 0.3 s"):
+        pool.call("echo", {}, timeout=10)
+
+
+def test_elsewhere_it_says_what_is_missing(monkeypatch):
+    with WorkerPool(1) as pool:
+        with monkeypatch.context() as patch:
+            patch.setattr(pool_module.importlib.util, "find_spec", lambda name: None if name == "triton" else name)
+            patch.setattr(pool_module.sys, "platform", "darwin")
+            with pytest.raises(Unavailable, match=r"compile workers need triton.*Linux only"):
+                pool.call("compile", {})
+        with monkeypatch.context() as patch:
+            patch.setattr(pool_module.os, "name", "nt")
+            with pytest.raises(Unavailable, match="workers need Linux"):
+                pool.warm()
+
+
+def test_no_orphan_when_the_parent_is_killed(tmp_path):
+    """The parent dies by SIGKILL while one worker is idle and one hangs."""
+    script = textwrap.dedent(f"""
+        import threading, time
+        from pathlib import Path
+        from evaluators.pool import WorkerPool
+        pool = WorkerPool(2, extra=Path({str(DOUBLES)!r}))
+        pool.warm(["plain"], wait=True)
+        threading.Thread(target=pool.call, args=("sleep", {{"seconds": 600}}), kwargs={{"timeout": 900}}).start()
+        while len(pool.pids()) < 2:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        print(*pool.pids(), flush=True)
+        time.sleep(600)
+    """)
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        left = list(Path(tempfile.gettempdir()).glob(f"avo-workers-{parent.pid}-*"))
+        assert len(pids) == 2 and set(pids) <= set(descendants(parent.pid)) and len(left) == 1
+        parent.kill()
+    assert all(gone(pid) for pid in pids)
+    with WorkerPool(1, extra=DOUBLES) as pool:  # the next pool clears away what is left
+        pool.warm(["plain"], wait=True)
+    assert not left[0].exists()
