@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 
+class TargetError(Exception):
+    """A target is wrong (its file, reference, workloads or inputs): a person's mistake, never a candidate's."""
+
+
 @dataclass(frozen=True)
 class Workload:
     """One size of the job. sizes: axis (lower case) -> extent; params: the program's params."""
@@ -28,6 +32,7 @@ class Target:
 
     seed: the naive program. workloads: public, they make the score. hidden: for promotion only. checks: small sizes for
     correctness, tails included. tiny: sizes for the meaning gate (>= 3 blocks and a ragged tail on any block axis).
+    Empty checks, tiny and hidden are derived from the workloads by `evaluators.loading.complete`.
     make_inputs: optional `(workload, distribution, rng) -> dict name -> numpy array`; the default draws every input from
     the named distribution by its declared dtype. unit: what the score counts. opens: what an agent may change.
     tier: largest relative L2 distance allowed between the exact and the rounded meaning.
@@ -37,8 +42,8 @@ class Target:
     reference: Callable[..., Any]
     seed: str
     workloads: tuple[Workload, ...]
-    checks: tuple[Workload, ...]
-    tiny: tuple[Workload, ...]
+    checks: tuple[Workload, ...] = ()
+    tiny: tuple[Workload, ...] = ()
     hidden: tuple[Workload, ...] = ()
     make_inputs: Callable[..., Mapping[str, Any]] | None = None
     unit: Literal["TFLOP/s", "GB/s"] = "TFLOP/s"

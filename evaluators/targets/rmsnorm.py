@@ -1,0 +1,35 @@
+"""Root-mean-square normalisation of rows with a weight, bf16; bound by memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evaluators.target import Target, Workload
+from evaluators.targets import seed_text
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(x: Tensor, w: Tensor) -> Tensor:
+    """x / sqrt(mean(x²) + 1e-6) w over the last axis. x[r c], w[c] -> [r c]."""
+    import torch
+
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * w
+
+
+def workload(r: int, c: int) -> Workload:
+    return Workload({"r": r, "c": c})
+
+
+TARGET = Target(
+    name="rmsnorm",
+    reference=reference,
+    seed=seed_text("rmsnorm"),
+    workloads=(workload(16384, 2048), workload(16384, 4096), workload(8192, 8192), workload(4096, 16384)),
+    hidden=(workload(10000, 5120), workload(32768, 3072)),
+    checks=(workload(21, 200), workload(13, 1000), workload(9, 520), workload(5, 2100)),
+    tiny=(workload(4, 9), workload(3, 16)),
+    unit="GB/s",
+    summary="x / rms(x) w over rows, bf16",
+)

@@ -1,0 +1,54 @@
+"""A gated MLP's first half, bf16: two products of one input, joined by SiLU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from evaluators.inputs import Array, draw
+from evaluators.target import Target, Workload
+from evaluators.targets import seed_text
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(x: Tensor, wg: Tensor, wu: Tensor) -> Tensor:
+    """silu(x wg) * (x wu). x[r c], wg[c f], wu[c f] -> [r f]."""
+    import torch
+
+    return torch.nn.functional.silu(x @ wg) * (x @ wu)
+
+
+def make_inputs(workload: Workload, distribution: str, rng: np.random.Generator) -> dict[str, Array]:
+    """Weights of size 1 / sqrt(c), so that SiLU sees values where it bends."""
+    r, c, f = (workload.sizes[axis] for axis in "rcf")
+    weights = "normal" if distribution == "near_constant" else distribution
+    return {
+        "x": draw((r, c), "bf16", distribution, rng),
+        "wg": draw((c, f), "bf16", weights, rng) * c**-0.5,
+        "wu": draw((c, f), "bf16", weights, rng) * c**-0.5,
+    }
+
+
+def workload(r: int, c: int, f: int) -> Workload:
+    return Workload({"r": r, "c": c, "f": f})
+
+
+TARGET = Target(
+    name="swiglu",
+    reference=reference,
+    seed=seed_text("swiglu"),
+    make_inputs=make_inputs,
+    workloads=(workload(4096, 4096, 14336), workload(8192, 4096, 14336), workload(8192, 8192, 28672)),
+    hidden=(workload(6000, 5120, 13824), workload(16384, 2048, 8192)),
+    checks=(
+        workload(200, 150, 136),
+        workload(72, 264, 140),
+        workload(130, 328, 70),
+        workload(140, 72, 264),
+    ),
+    tiny=(workload(5, 7, 9), workload(8, 16, 6)),
+    summary="silu(x wg) · (x wu), bf16 with f32 sums",
+)
