@@ -1,0 +1,430 @@
+"""The archive: what was tried, and what came of it. Reading is here; writing a run is `archive.writer.RunWriter`.
+
+archive = open_archive("avo.db")
+run = archive.create_run(target="attention", hardware="b200", agent="heuristic", seed=0, jobs=2, judge="...")
+with archive.claim(run.id) as writer:
+    writer.add_candidate(0, digest, text, agent="seed")
+    writer.record_evaluation(0, evaluation)
+archive.best(run.id), archive.lineage(run.id, 7), archive.candidate("3fa9")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from sqlalchemy import func, literal, select
+
+from archive import holder as holders
+from archive.database import BUSY_S, Database, now, open_database, unpack
+from archive.documents import SCORE_RULE, from_document, plain, search_keys
+from archive.errors import ArchiveError, Held
+from archive.queries import (
+    select_candidates,
+    select_exchanges,
+    select_runs,
+    select_spend,
+    to_booking,
+    to_exchange,
+    to_run,
+    to_spend,
+    with_parents,
+)
+from archive.records import Booking, Candidate, Exchange, Hypothesis, Note, Run, Spend, Tested
+from archive.tables import (
+    candidates,
+    evaluations,
+    hypotheses,
+    journal,
+    ledger,
+    notes,
+    parents,
+    runs,
+    schema,
+    sessions,
+    texts,
+)
+from archive.writer import RunWriter
+from evaluators.evaluation import Evaluation, Status
+
+_WATCH_S = 20.0
+_IDS = 500  # values in one IN (...)
+
+
+def open_archive(where: str | os.PathLike[str], *, readonly: bool = False, busy_s: float = BUSY_S) -> Archive:
+    """Opens the archive at a path or an `sqlite:///` URL; creates it unless `readonly`.
+
+    busy_s: how long to wait for another process's transaction. Raises ArchiveError, which says what to do, for a file
+    that is no archive, is from a newer avo, cannot be read or written; nothing is changed then. An older archive is
+    backed up and upgraded when it is opened for writing.
+    """
+    archive = Archive(open_database(where, readonly=readonly, busy_s=busy_s))
+    if not readonly:
+        archive.rebuild_search_keys()
+    return archive
+
+
+class Archive:
+    """Safe to use from several threads. Every read is one short snapshot."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    @property
+    def where(self) -> str:
+        return self._db.where
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Runs -----------------------------------------------------------------------------------------
+
+    def create_run(
+        self,
+        *,
+        target: str,
+        hardware: str,
+        agent: str,
+        seed: int,
+        jobs: int,
+        judge: str,
+        config: Mapping[str, Any] | None = None,
+        versions: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """A new run, held by nobody. judge: a key of target, hardware and evaluator configuration; a program that was
+        judged under an equal key is not judged again, in whichever run."""
+        with self._db.writing() as connection:
+            made = connection.execute(
+                runs.insert().values(
+                    target=target,
+                    hardware=hardware,
+                    agent=agent,
+                    seed=seed,
+                    jobs=jobs,
+                    judge=judge,
+                    config=json.dumps(plain(config or {})),
+                    versions=json.dumps(plain(versions or {})),
+                    created_at=now(),
+                )
+            )
+            key = made.inserted_primary_key
+            assert key is not None
+        return self.run(key[0])
+
+    def runs(self) -> list[Run]:
+        """All runs, the oldest first."""
+        with self._db.reading() as connection:
+            return [to_run(row) for row in connection.execute(select_runs().order_by(runs.c.id))]
+
+    def run(self, id: int | None = None) -> Run:
+        """One run; the newest where no id is given."""
+        query = (
+            select_runs().where(runs.c.id == id)
+            if id is not None
+            else select_runs().order_by(runs.c.id.desc()).limit(1)
+        )
+        with self._db.reading() as connection:
+            row = connection.execute(query).first()
+            if row is not None:
+                return to_run(row)
+            known = [
+                str(i) for i in connection.execute(select(runs.c.id).order_by(runs.c.id.desc()).limit(8)).scalars()
+            ]
+        if id is None:
+            raise ArchiveError(f"{self.where} holds no run yet. `avo evolve` makes one")
+        raise ArchiveError(
+            f"{self.where} holds no run {id}; " + (f"the newest are {', '.join(known)}" if known else "it is empty")
+        )
+
+    def claim(self, run: int, *, versions: Mapping[str, Any] | None = None, watch_s: float = _WATCH_S) -> RunWriter:
+        """Makes this process the run's only writer, until `release` or the end of the `with` block.
+
+        Raises Held where another living process has it. One that was killed is replaced. Where its life cannot be asked
+        for (another host), its beat is watched for watch_s seconds.
+        """
+        token = holders.new_token()
+        row = self._holder(run)
+        if row.token is not None:
+            self._check_dead(run, row, watch_s)
+        with self._db.writing() as connection:
+            taken = connection.execute(
+                runs.update()
+                .where(runs.c.id == run, runs.c.token.is_not_distinct_from(row.token), runs.c.beat == row.beat)
+                .values(
+                    holder=holders.this_process().to_json(), token=token, beat=row.beat + 1, beat_at=now(), ended=None
+                )
+            )
+            if taken.rowcount != 1:
+                raise Held(f"run {run} has just been taken up by another process")
+            made = connection.execute(
+                sessions.insert().values(run_id=run, started_at=now(), versions=json.dumps(plain(versions or {})))
+            )
+            key = made.inserted_primary_key
+            assert key is not None
+        return RunWriter(self._db, self.run(run), token, key[0])
+
+    def _holder(self, run: int) -> Any:
+        with self._db.reading() as connection:
+            row = connection.execute(select(runs.c.holder, runs.c.token, runs.c.beat).where(runs.c.id == run)).first()
+        if row is None:
+            self.run(run)  # raises, and says which there are
+        assert row is not None
+        return row
+
+    def _check_dead(self, run: int, row: Any, watch_s: float) -> None:
+        holder = holders.Holder.from_json(row.holder)
+        state = holders.liveness(holder)
+        end = time.monotonic() + watch_s
+        while state == "unknown" and time.monotonic() < end:
+            time.sleep(min(0.2, watch_s))
+            seen = self._holder(run)
+            if (seen.token, seen.beat) != (row.token, row.beat):
+                state = "alive"
+        if state == "alive":
+            raise Held(f"run {run} is being written by {holder}. Wait for it, stop it, or start a run of your own")
+
+    # Candidates -----------------------------------------------------------------------------------
+
+    def candidates(
+        self,
+        run: int,
+        *,
+        status: Status | None = None,
+        agent: str | None = None,
+        pending: bool | None = None,
+        ks: Iterable[int] | None = None,
+        sort: Literal["k", "-k", "predicted", "measured"] = "k",
+        limit: int | None = None,
+        offset: int = 0,
+        text: bool = True,
+    ) -> list[Candidate]:
+        """Candidates of a run. sort: by number, newest first, or the best score first. pending: only those that are not
+        judged yet (True) or are (False). text False leaves `Candidate.text` empty, for long lists."""
+        query = select_candidates(text).where(candidates.c.run_id == run)
+        if status is not None:
+            query = query.where(evaluations.c.status == status.value)
+        if agent is not None:
+            query = query.where(candidates.c.agent == agent)
+        if pending is not None:
+            empty = candidates.c.evaluation_id.is_(None)
+            query = query.where(empty if pending else ~empty)
+        if ks is not None:
+            query = query.where(candidates.c.k.in_(list(ks)))
+        order: tuple[Any, ...] = (candidates.c.k,)
+        if sort == "-k":
+            order = (candidates.c.k.desc(),)
+        elif sort != "k":
+            order = (evaluations.c[sort].desc().nulls_last(), candidates.c.k)
+        query = query.order_by(*order)
+        if limit is not None:
+            query = query.limit(limit)
+        if offset:
+            query = query.limit(-1 if limit is None else limit).offset(offset)
+        with self._db.reading() as connection:
+            return with_parents(connection, list(connection.execute(query)))
+
+    def candidate(self, ref: str, run: int | None = None) -> Candidate:
+        """A candidate by the start of its digest (at least 4 characters) or as `RUN/K`.
+
+        A digest that several runs or proposals share names the first proposal of it, in the newest run that has it
+        (or in `run`). Raises ArchiveError where it names none, or candidates of several digests.
+        """
+        number, slash, k = ref.partition("/")
+        if slash and number.isdecimal() and k.isdecimal():
+            found = self.candidates(int(number), ks=[int(k)])
+            if not found:
+                self.run(int(number))
+                raise ArchiveError(f"run {number} has no candidate {k}")
+            return found[0]
+        if len(ref) < 4 or not ref.isalnum():
+            raise ArchiveError(f"{ref!r}: name a candidate by at least 4 characters of its digest, or as RUN/K (3/17)")
+        query = (
+            select(candidates.c.digest, func.max(candidates.c.run_id))
+            .where(candidates.c.digest >= ref.lower(), candidates.c.digest < ref.lower() + "g")
+            .group_by(candidates.c.digest)
+            .limit(6)
+        )
+        if run is not None:
+            query = query.where(candidates.c.run_id == run)
+        with self._db.reading() as connection:
+            rows = connection.execute(query).all()
+            if not rows:
+                where = self.where if run is None else f"run {run}"
+                raise ArchiveError(f"{where} has no candidate whose digest begins with {ref!r}. `avo log` lists them")
+            if len(rows) > 1:
+                names = ", ".join(r[0] for r in rows[:5]) + (", ..." if len(rows) > 5 else "")
+                raise ArchiveError(f"{ref!r} is the start of several digests: {names}. Give more of it")
+            first = (
+                select_candidates(True)
+                .where(candidates.c.run_id == rows[0][1], candidates.c.digest == rows[0][0])
+                .order_by(candidates.c.k)
+                .limit(1)
+            )
+            return with_parents(connection, list(connection.execute(first)))[0]
+
+    def evaluation(self, candidate: Candidate) -> Evaluation | None:
+        """All that was found out about a candidate, emitted source included; None where it is not judged yet."""
+        if candidate.evaluation_id is None:
+            return None
+        return self._evaluations([candidate.evaluation_id])[candidate.evaluation_id]
+
+    def evaluations(self, found: Iterable[Candidate]) -> Iterator[tuple[Candidate, Evaluation]]:
+        """The evaluations of many candidates, in their order; those that are not judged yet are left out."""
+        judged = [c for c in found if c.evaluation_id is not None]
+        for start in range(0, len(judged), _IDS):
+            part = judged[start : start + _IDS]
+            opened = self._evaluations([c.evaluation_id for c in part if c.evaluation_id is not None])
+            for c in part:
+                assert c.evaluation_id is not None
+                yield c, opened[c.evaluation_id]
+
+    def _evaluations(self, ids: list[int]) -> dict[int, Evaluation]:
+        query = (
+            select(evaluations.c.id, evaluations.c.document, texts.c.body)
+            .outerjoin(texts, texts.c.sha256 == evaluations.c.source_sha)
+            .where(evaluations.c.id.in_(ids))
+        )
+        with self._db.reading() as connection:
+            return {row.id: from_document(row.document, unpack(row.body)) for row in connection.execute(query)}
+
+    def best(self, run: int, by: Literal["predicted", "measured"] | None = None) -> Candidate | None:
+        """The correct candidate with the highest score, the earlier of equals; None where none is correct.
+
+        by None: measured where the run measured anything, else predicted. The two are never ranked together.
+        """
+        for key in (by,) if by is not None else ("measured", "predicted"):
+            found = self.candidates(run, status=Status.OK, sort=key, limit=1)
+            if found and getattr(found[0].score, key) is not None:
+                return found[0]
+        return None
+
+    def counts(self, run: int) -> dict[str, int]:
+        """How many candidates have each status; "pending" for those that are not judged yet."""
+        name = func.coalesce(evaluations.c.status, literal("pending"))
+        query = (
+            select(name, func.count())
+            .select_from(candidates.outerjoin(evaluations, evaluations.c.id == candidates.c.evaluation_id))
+            .where(candidates.c.run_id == run)
+            .group_by(name)
+        )
+        with self._db.reading() as connection:
+            return {row[0]: row[1] for row in connection.execute(query)}
+
+    # Lineage --------------------------------------------------------------------------------------
+
+    def lineage(self, run: int, k: int) -> list[Candidate]:
+        """The candidate and all its ancestors, in the order of k."""
+        line = select(literal(k).label("k")).cte("line", recursive=True)
+        line = line.union(select(parents.c.parent_k).where(parents.c.run_id == run, parents.c.k == line.c.k))
+        query = (
+            select_candidates(True)
+            .where(candidates.c.run_id == run, candidates.c.k.in_(select(line.c.k)))
+            .order_by(candidates.c.k)
+        )
+        with self._db.reading() as connection:
+            found = with_parents(connection, list(connection.execute(query)))
+        if not found:
+            raise ArchiveError(f"run {run} has no candidate {k}")
+        return found
+
+    def children(self, run: int, k: int) -> list[Candidate]:
+        """The candidates that name this one as a parent, in the order of k."""
+        named = select(parents.c.k).where(parents.c.run_id == run, parents.c.parent_k == k)
+        query = (
+            select_candidates(True)
+            .where(candidates.c.run_id == run, candidates.c.k.in_(named))
+            .order_by(candidates.c.k)
+        )
+        with self._db.reading() as connection:
+            return with_parents(connection, list(connection.execute(query)))
+
+    # What it cost, what was expected, what was said -------------------------------------------------
+
+    def spend(self, run: int) -> Spend:
+        """The sum of the ledger. usd is None where the price of anything is unknown. wall_s adds up what was done at
+        the same time; the time that a run took is `Run.wall_s`."""
+        with self._db.reading() as connection:
+            return to_spend(connection.execute(select_spend().where(ledger.c.run_id == run)).one())
+
+    def spend_by(self, run: int, column: Literal["stage", "model", "k"]) -> dict[Any, Spend]:
+        """The ledger's sums for each stage, model or step."""
+        key = ledger.c[column]
+        query = select_spend().add_columns(key.label("key")).where(ledger.c.run_id == run).group_by(key)
+        with self._db.reading() as connection:
+            return {row.key: to_spend(row) for row in connection.execute(query)}
+
+    def bookings(self, run: int) -> list[Booking]:
+        with self._db.reading() as connection:
+            query = select(ledger).where(ledger.c.run_id == run).order_by(ledger.c.id)
+            return [to_booking(row) for row in connection.execute(query)]
+
+    def hypotheses(self, run: int) -> list[Tested]:
+        """Every hypothesis in the order it was made, with the gain that its candidate brought."""
+        with self._db.reading() as connection:
+            query = select(hypotheses).where(hypotheses.c.run_id == run).order_by(hypotheses.c.id)
+            rows = connection.execute(query).all()
+        values = {c.k: c for c in self.candidates(run, text=False)} if rows else {}
+        return [
+            Tested(
+                run=run,
+                nominated_k=row.nominated_k,
+                k=row.k,
+                hypothesis=Hypothesis(row.claim, row.expected_gain, row.bottleneck),
+                actual_gain=_gain(values, row.k),
+                detail=json.loads(row.detail),
+            )
+            for row in rows
+        ]
+
+    def exchanges(self, run: int, k: int | None = None) -> list[Exchange]:
+        """The journal of model requests and replies, in the order of k and of asking."""
+        query = select_exchanges().where(journal.c.run_id == run)
+        if k is not None:
+            query = query.where(journal.c.k == k)
+        with self._db.reading() as connection:
+            return [to_exchange(row) for row in connection.execute(query)]
+
+    def notes(self, *, run: int | None = None, target: str | None = None) -> list[Note]:
+        """What agents wrote down, of one run or one target, the oldest first."""
+        query = select(notes).order_by(notes.c.id)
+        if run is not None:
+            query = query.where(notes.c.run_id == run)
+        if target is not None:
+            query = query.where(notes.c.target == target)
+        with self._db.reading() as connection:
+            return [
+                Note(row.run_id, row.k, row.target, row.topic, row.body, row.written_at)
+                for row in connection.execute(query)
+            ]
+
+    # Upkeep -----------------------------------------------------------------------------------------
+
+    def rebuild_search_keys(self) -> int:
+        """Computes the search keys anew where the scoring rule has changed; how many evaluations that touched."""
+        with self._db.reading() as connection:
+            if connection.execute(select(schema.c.score_rule)).scalar_one() == SCORE_RULE:
+                return 0
+        with self._db.writing() as connection:
+            rows = connection.execute(select(evaluations.c.id, evaluations.c.document)).all()
+            for row in rows:
+                keys = search_keys(from_document(row.document, ""))
+                connection.execute(evaluations.update().where(evaluations.c.id == row.id).values(**keys))
+            connection.execute(schema.update().values(score_rule=SCORE_RULE))
+        return len(rows)
+
+
+def _gain(values: Mapping[int, Candidate], k: int | None) -> float | None:
+    child = values.get(k) if k is not None else None
+    if child is None or not child.value:
+        return None
+    before = max((values[p].value for p in child.parents if p in values and values[p].mode == child.mode), default=0.0)
+    return child.value / before if before else None

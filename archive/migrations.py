@@ -1,0 +1,23 @@
+"""Numbered steps from one schema version to the next. A new archive starts at the newest; an older one is walked up.
+
+To change the schema: change `tables.py`, raise VERSION, add the step here in literal SQL (never by way of `tables.py`,
+which will have moved on when the step runs), and keep a dump of the old version under tests/archive/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import Connection, text
+
+VERSION = 1
+
+# version reached -> step from the version before; one transaction runs them all
+STEPS: dict[int, Callable[[Connection], None]] = {}
+
+
+def migrate(connection: Connection, version: int) -> None:
+    """Runs the steps above `version` and writes down the version reached."""
+    for number in range(version + 1, VERSION + 1):
+        STEPS[number](connection)
+        connection.execute(text("UPDATE avo_archive SET version = :number"), {"number": number})

@@ -1,0 +1,287 @@
+"""Writing a run: one process at a time, each call one short transaction that happens wholly or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from archive.database import Database, now, put_text, unpack
+from archive.documents import from_document, line, plain, search_keys, to_document
+from archive.errors import ArchiveError, Held
+from archive.records import Hypothesis, Run, Spend
+from archive.tables import candidates, evaluations, hypotheses, journal, ledger, notes, runs, sessions, texts
+from archive.tables import parents as parents_table
+from evaluators.evaluation import Evaluation, Status
+
+
+class RunWriter:
+    """The right to write one run, given by `Archive.claim`. Safe to use from several threads.
+
+    Every write first asserts that this process still holds the run, in the same transaction; after a take-over it
+    raises Held and changes nothing.
+    """
+
+    def __init__(self, database: Database, run: Run, token: str, session: int) -> None:
+        self._db = database
+        self.run = run
+        self._token = token
+        self._session = session
+        self._since = time.monotonic()
+        self._released = False
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if kind is None:
+            self.release("ended")
+        else:
+            with contextlib.suppress(ArchiveError):  # the first error is the one to show
+                self.release("failed", f"{kind.__name__}: {error}")
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self._db.writing() as connection:
+            held = connection.execute(
+                runs.update()
+                .where(runs.c.id == self.run.id, runs.c.token == self._token)
+                .values(beat=runs.c.beat + 1, beat_at=now())
+            )
+            if held.rowcount != 1:
+                raise Held(f"run {self.run.id} has been taken over by another process; this one must stop writing it")
+            yield connection
+
+    # Candidates -------------------------------------------------------------------------------------
+
+    def add_candidate(
+        self,
+        k: int,
+        digest: str,
+        text: str,
+        *,
+        agent: str,
+        parents: Sequence[int] = (),
+        rationale: str = "",
+        hypothesis: Hypothesis | None = None,
+        spend: Spend | None = None,
+        model: str = "",
+    ) -> Evaluation | None:
+        """Records proposal k before it is judged. Returns the evaluation where an equal program has one under the run's
+        judge already: then there is nothing to judge. spend: what the proposal cost, if it is not booked yet."""
+        with self._writing() as connection:
+            known = connection.execute(
+                select(evaluations.c.id, evaluations.c.document, texts.c.body)
+                .outerjoin(texts, texts.c.sha256 == evaluations.c.source_sha)
+                .where(evaluations.c.digest == digest, evaluations.c.judge == self.run.judge)
+            ).first()
+            connection.execute(
+                candidates.insert().values(
+                    run_id=self.run.id,
+                    k=k,
+                    digest=digest,
+                    text_sha=put_text(connection, text),
+                    agent=agent,
+                    rationale=line(rationale),
+                    proposed_at=now(),
+                    evaluation_id=None if known is None else known.id,
+                )
+            )
+            for position, parent in enumerate(parents):
+                connection.execute(
+                    parents_table.insert().values(run_id=self.run.id, k=k, position=position, parent_k=parent)
+                )
+            if hypothesis is not None:
+                self._nominate(connection, k, k, hypothesis, {})
+            if spend is not None:
+                self._book(connection, k, "propose", spend, model=model)
+        return None if known is None else from_document(known.document, unpack(known.body))
+
+    def record_evaluation(self, k: int, evaluation: Evaluation, spend: Spend | None = None) -> Evaluation:
+        """Records the verdict on proposal k, and on every other of this run with the same digest. Returns it as the
+        archive will give it back. Where another process has judged an equal program meanwhile, the first verdict holds.
+
+        Raises ValueError for UNAVAILABLE: that is the harness's fault and never a candidate's verdict.
+        """
+        if evaluation.status is Status.UNAVAILABLE:
+            raise ValueError("UNAVAILABLE is no verdict on a candidate; book the time and try again")
+        spend = spend or Spend()
+        document = to_document(evaluation)
+        with self._writing() as connection:
+            digest = connection.execute(
+                select(candidates.c.digest).where(candidates.c.run_id == self.run.id, candidates.c.k == k)
+            ).scalar_one()
+            first = connection.execute(
+                select(evaluations.c.id, evaluations.c.document, texts.c.body)
+                .outerjoin(texts, texts.c.sha256 == evaluations.c.source_sha)
+                .where(evaluations.c.digest == digest, evaluations.c.judge == self.run.judge)
+            ).first()
+            if first is None:
+                made = connection.execute(
+                    evaluations.insert().values(
+                        digest=digest,
+                        judge=self.run.judge,
+                        document=document,
+                        source_sha=put_text(connection, evaluation.source) if evaluation.source else None,
+                        wall_s=spend.wall_s,
+                        judged_at=now(),
+                        **search_keys(from_document(document, "")),
+                    )
+                )
+                key = made.inserted_primary_key
+                assert key is not None
+                id, document, source = key[0], document, line(evaluation.source)
+            else:
+                id, document, source = first.id, first.document, unpack(first.body)
+            connection.execute(
+                candidates.update()
+                .where(
+                    candidates.c.run_id == self.run.id,
+                    candidates.c.digest == digest,
+                    candidates.c.evaluation_id.is_(None),
+                )
+                .values(evaluation_id=id)
+            )
+            self._book(connection, k, "evaluate", spend)
+        return from_document(document, source)
+
+    # Ledger, journal, hypotheses, notes -------------------------------------------------------------
+
+    def book(self, k: int | None, stage: str, spend: Spend, *, model: str = "", note: str = "") -> int:
+        """Adds a line to the ledger; returns its id."""
+        with self._writing() as connection:
+            return self._book(connection, k, stage, spend, model=model, note=note)
+
+    def ask(self, k: int, model: str, request: str, maximum: Spend) -> int:
+        """Journals a request before it is sent and books the most that it can cost; returns the journal's id."""
+        with self._writing() as connection:
+            entry = self._book(connection, k, "propose", maximum, model=model, settled=False)
+            seq = connection.execute(
+                select(func.coalesce(func.max(journal.c.seq), -1) + 1).where(
+                    journal.c.run_id == self.run.id, journal.c.k == k
+                )
+            ).scalar_one()
+            made = connection.execute(
+                journal.insert().values(
+                    run_id=self.run.id,
+                    k=k,
+                    seq=seq,
+                    model=model,
+                    request_sha=put_text(connection, request),
+                    ledger_id=entry,
+                    sent_at=now(),
+                )
+            )
+            key = made.inserted_primary_key
+            assert key is not None
+            return int(key[0])
+
+    def answered(self, exchange: int, reply: str, outcome: str, spend: Spend) -> None:
+        """Journals the reply to a request (or what came instead of one) and books its true cost."""
+        with self._writing() as connection:
+            entry = connection.execute(select(journal.c.ledger_id).where(journal.c.id == exchange)).scalar_one()
+            connection.execute(
+                journal.update()
+                .where(journal.c.id == exchange)
+                .values(reply_sha=put_text(connection, reply), outcome=outcome, replied_at=now())
+            )
+            connection.execute(ledger.update().where(ledger.c.id == entry).values(settled=True, **asdict(spend)))
+
+    def nominate(self, k: int, hypothesis: Hypothesis, detail: Mapping[str, Any] | None = None) -> None:
+        """Records a hypothesis that step k considered and did not try."""
+        with self._writing() as connection:
+            self._nominate(connection, k, None, hypothesis, detail or {})
+
+    def note(self, k: int, body: str, topic: str = "") -> None:
+        """Keeps a note for later steps, runs and targets."""
+        with self._writing() as connection:
+            connection.execute(
+                notes.insert().values(
+                    run_id=self.run.id,
+                    k=k,
+                    target=self.run.target,
+                    topic=line(topic),
+                    body=line(body),
+                    written_at=now(),
+                )
+            )
+
+    # Life -------------------------------------------------------------------------------------------
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds that the run has taken over all its sessions, this one included."""
+        return self.run.wall_s + time.monotonic() - self._since
+
+    def beat(self) -> None:
+        """Shows that this process lives and writes down the time used. Call it every few seconds."""
+        with self._writing() as connection:
+            self._clock(connection, None)
+
+    def release(self, ended: str, message: str = "") -> None:
+        """Gives the run back and says why: "steps", "minutes", "interrupted", ... Later calls do nothing."""
+        if self._released:
+            return
+        with self._writing() as connection:
+            self._clock(connection, ended)
+            connection.execute(
+                runs.update()
+                .where(runs.c.id == self.run.id)
+                .values(holder=None, token=None, ended=ended, message=line(message))
+            )
+        self._released = True
+
+    def _clock(self, connection: Connection, ended: str | None) -> None:
+        connection.execute(
+            sessions.update()
+            .where(sessions.c.id == self._session)
+            .values(wall_s=time.monotonic() - self._since, ended=ended)
+        )
+
+    def _book(
+        self,
+        connection: Connection,
+        k: int | None,
+        stage: str,
+        spend: Spend,
+        *,
+        model: str = "",
+        settled: bool = True,
+        note: str = "",
+    ) -> int:
+        made = connection.execute(
+            ledger.insert().values(
+                run_id=self.run.id,
+                k=k,
+                stage=stage,
+                model=model,
+                settled=settled,
+                note=line(note),
+                booked_at=now(),
+                **asdict(spend),
+            )
+        )
+        key = made.inserted_primary_key
+        assert key is not None
+        return int(key[0])
+
+    def _nominate(
+        self, connection: Connection, step: int, k: int | None, hypothesis: Hypothesis, detail: Mapping[str, Any]
+    ) -> None:
+        connection.execute(
+            hypotheses.insert().values(
+                run_id=self.run.id,
+                nominated_k=step,
+                k=k,
+                claim=line(hypothesis.claim),
+                bottleneck=line(hypothesis.bottleneck),
+                expected_gain=hypothesis.expected_gain,
+                detail=json.dumps(plain(detail)),
+            )
+        )
