@@ -12,49 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from archive.records import Hypothesis, Spend
+
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
     from evaluators.evaluation import Evaluation, Score, Status
     from evaluators.target import Target
-
-
-@dataclass(frozen=True)
-class Spend:
-    """What something cost. usd: None where the price is unknown (then it is not zero). Seconds for `_s`.
-
-    tokens_in counts all input tokens, tokens_cached those of them that came from the provider's cache.
-    """
-
-    usd: float | None = 0.0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    tokens_cached: int = 0
-    device_s: float = 0.0
-    wall_s: float = 0.0
-
-    def __add__(self, other: Spend) -> Spend:
-        return Spend(
-            usd=None if self.usd is None or other.usd is None else self.usd + other.usd,
-            tokens_in=self.tokens_in + other.tokens_in,
-            tokens_out=self.tokens_out + other.tokens_out,
-            tokens_cached=self.tokens_cached + other.tokens_cached,
-            device_s=self.device_s + other.device_s,
-            wall_s=self.wall_s + other.wall_s,
-        )
-
-    @property
-    def tokens(self) -> int:
-        """In and out; cached ones are among those in."""
-        return self.tokens_in + self.tokens_out
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """Why a change should help. expected_gain: ratio of the child's score to its parent's (1.05: 5% faster)."""
-
-    claim: str
-    expected_gain: float | None = None
-    bottleneck: str = ""
 
 
 @dataclass(frozen=True)
