@@ -1,0 +1,113 @@
+"""The public face: `from avo import Evaluator, Target, Workload, evolve, load`.
+
+Names resolve on first use (PEP 562), so `import avo` stays cheap and loads none of torch, triton, SQLAlchemy and Optuna.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from avo.agents import Agent, Brief, Proposal
+    from avo.config import RunConfig
+    from avo.errors import HarnessUnavailable, UserMistake
+    from avo.evolve import evolve, resume
+    from avo.kernel import Kernel, load
+    from avo.run import Run
+    from dsl.diagnostics import Diagnostic, ProgramError
+    from dsl.hardware import HARDWARE, Hardware, hardware
+    from dsl.knobs import Knob, knobs
+    from dsl.parser import parse
+    from dsl.syntax import Program
+    from evaluators.evaluation import Evaluation, GateResult, Score, Status, WorkloadResult, score
+    from evaluators.judge import LocalEvaluator
+    from evaluators.protocol import Evaluator
+    from evaluators.target import Target, Workload
+
+_PUBLIC = {
+    "Agent": "avo.agents",
+    "Brief": "avo.agents",
+    "Diagnostic": "dsl.diagnostics",
+    "Evaluation": "evaluators.evaluation",
+    "Evaluator": "evaluators.protocol",
+    "GateResult": "evaluators.evaluation",
+    "HARDWARE": "dsl.hardware",
+    "Hardware": "dsl.hardware",
+    "HarnessUnavailable": "avo.errors",
+    "Kernel": "avo.kernel",
+    "Knob": "dsl.knobs",
+    "LocalEvaluator": "evaluators.judge",
+    "Program": "dsl.syntax",
+    "ProgramError": "dsl.diagnostics",
+    "Proposal": "avo.agents",
+    "Run": "avo.run",
+    "RunConfig": "avo.config",
+    "Score": "evaluators.evaluation",
+    "Status": "evaluators.evaluation",
+    "Target": "evaluators.target",
+    "UserMistake": "avo.errors",
+    "Workload": "evaluators.target",
+    "WorkloadResult": "evaluators.evaluation",
+    "evolve": "avo.evolve",
+    "hardware": "dsl.hardware",
+    "knobs": "dsl.knobs",
+    "load": "avo.kernel",
+    "parse": "dsl.parser",
+    "resume": "avo.evolve",
+    "score": "evaluators.evaluation",
+}
+
+__all__ = [
+    "HARDWARE",
+    "Agent",
+    "Brief",
+    "Diagnostic",
+    "Evaluation",
+    "Evaluator",
+    "GateResult",
+    "Hardware",
+    "HarnessUnavailable",
+    "Kernel",
+    "Knob",
+    "LocalEvaluator",
+    "Program",
+    "ProgramError",
+    "Proposal",
+    "Run",
+    "RunConfig",
+    "Score",
+    "Status",
+    "Target",
+    "UserMistake",
+    "Workload",
+    "WorkloadResult",
+    "__version__",
+    "evolve",
+    "hardware",
+    "knobs",
+    "load",
+    "parse",
+    "resume",
+    "score",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("avo-kernels")
+        except PackageNotFoundError:  # run from a checkout that nobody installed
+            return "0+unknown"
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module 'avo' has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,116 @@
+"""The command line: `avo VERB`, one file a verb.
+
+Exit codes: 0 judged and accepted (or simply done), 1 judged and rejected, 2 the user's mistake, 3 harness unavailable.
+Verbs import what they need when they run, so that `avo --help` and `avo check` stay quick.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, NoReturn
+
+import typer
+
+EPILOG = "Exit codes: 0 accepted, 1 rejected, 2 your mistake, 3 harness unavailable."
+
+
+# verb -> (its module in this package, what it does in a few words)
+VERBS = {
+    "evolve": ("evolve", "Evolve a kernel for a target on a chip."),
+    "report": ("report", "Report a run: a table, and one HTML file."),
+    "log": ("log", "List the runs of an archive and how they stand."),
+    "show": ("show", "Show a candidate with all its evidence."),
+    "diff": ("diff", "Compare two candidates or program files."),
+    "check": ("check", "Say everything that is wrong with a program."),
+    "fmt": ("fmt", "Print a program in canonical form."),
+    "knobs": ("knobs", "List what a program leaves open on a chip."),
+    "lower": ("lower", "Print the Triton or machine code of a program."),
+    "eval": ("evaluate", "Judge one program as a run does."),
+    "sol": ("sol", "Print the speed of light of a target."),
+    "targets": ("targets", "List the targets, or show one."),
+    "hardware": ("hardware", "List the chips, or every fact about one."),
+    "init": ("init", "Write a target of your own to start from."),
+    "doctor": ("doctor", "Look whether all is here that avo needs."),
+}
+
+
+def build() -> typer.Typer:
+    """The application with every verb. Plain help: it reads the same in a terminal, a pipe and docs/cli.md."""
+    app = typer.Typer(
+        name="avo",
+        help="Evolve GPU kernels: correct, explained against the speed of light, ready to import.",
+        epilog=EPILOG,
+        rich_markup_mode=None,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80, "terminal_width": 80},
+    )
+
+    @app.callback()
+    def options(
+        version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+        debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug in avo.")] = False,
+    ) -> None:
+        if version:
+            import avo
+
+            typer.echo(f"avo {avo.__version__}")
+            raise typer.Exit
+
+    for verb, (module, short) in VERBS.items():
+        function = getattr(import_module(f"avo.cli.{module}"), module)
+        app.command(verb, short_help=short, epilog=EPILOG)(function)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run a command line and exit. Known trouble is one message on stderr; the unknown says that it is a bug."""
+    args = _optional_values(list(sys.argv[1:] if argv is None else argv))
+    debug = "--debug" in args[: args.index("--")] if "--" in args else "--debug" in args
+    if debug:  # accepted anywhere, as people add it at the end of the line that failed
+        args = ["--debug", *[a for a in args if a != "--debug"]]
+    try:
+        if not args:
+            args = ["--help"]
+        build()(args, prog_name="avo")
+    except SystemExit as done:
+        _leave(done.code if isinstance(done.code, int) else 1 if done.code else 0)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        _leave(130)
+    except BrokenPipeError:  # `avo report | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave(141)
+    except Exception as error:
+        from avo.cli.console import printable
+        from avo.cli.trouble import explain
+
+        if debug:
+            raise
+        code, message = explain(error)
+        print(printable(message), file=sys.stderr)
+        _leave(code)
+    _leave(0)
+
+
+def _leave(code: int) -> NoReturn:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(code)
+
+
+def _optional_values(args: list[str]) -> list[str]:
+    """`--resume` may stand without a value and then means the last run; the option parser knows no such thing."""
+    found = []
+    for place, arg in enumerate(args):
+        found.append(arg)
+        following = args[place + 1] if place + 1 < len(args) else "-"
+        if arg == "--resume" and following.startswith("-"):
+            found.append("last")
+    return found

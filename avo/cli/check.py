@@ -1,0 +1,58 @@
+"""`avo check FILE`: everything that is wrong with a program, at once, without a compiler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from dsl.diagnostics import Diagnostic
+
+
+def check(
+    file: Annotated[str, typer.Argument(help="The program; - reads standard input.", metavar="FILE")],
+    hw: Annotated[str | None, typer.Option(help="Also check what this chip can do.", metavar="CHIP")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the diagnostics as JSON.")] = False,
+) -> None:
+    """Say everything that is wrong with a program, with the place, what is legal and the nearest fix.
+
+    Example: avo check attention.avo --hw b200
+    """
+    from avo import plugins
+    from avo.cli.console import say, show_json
+    from avo.cli.files import read_text
+    from dsl.check import check as complaints
+    from dsl.diagnostics import ProgramError
+    from dsl.parser import parse
+    from dsl.printer import digest
+
+    text = read_text(file)
+    chip = plugins.load("hardware", hw) if hw else None
+    name = ""
+    try:
+        program = parse(text, file)
+        name = digest(program)
+        found = list(complaints(program, chip))
+    except ProgramError as error:
+        found = list(error.diagnostics)
+    errors = [d for d in found if d.severity == "error"]
+    if as_json:
+        answer = {"path": file, "ok": not errors, "digest": name or None, "hardware": chip.name if chip else None}
+        show_json({**answer, "diagnostics": [as_dict(d) for d in found]})
+    else:
+        for diagnostic in sorted(found, key=lambda d: (d.span.line, d.span.column)):
+            say(diagnostic.render(text, file))
+        on = f" on {chip.name}" if chip else ""
+        if errors:
+            say(f"{len(errors)} error{'s' if len(errors) > 1 else ''}{on}")
+        else:
+            say(f"ok{on}: {name}")
+    if errors:
+        raise typer.Exit(1)
+
+
+def as_dict(d: Diagnostic) -> dict[str, Any]:
+    """One diagnostic in the JSON of `check` and `lower`; line and column count from 1."""
+    place = {"line": d.span.line, "column": d.span.column, "end_column": d.span.end_column}
+    return {"rule": d.rule, "severity": d.severity, "message": d.message, **place, "legal": d.legal, "fix": d.fix}

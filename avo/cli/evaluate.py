@@ -1,0 +1,50 @@
+"""`avo eval FILE --target T --hw X`: judge one program as a run does, without storing anything."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from avo.cli.options import JsonOption, WorkloadOption
+
+
+def evaluate(
+    file: Annotated[str, typer.Argument(help="The program; - reads standard input.", metavar="FILE")],
+    target: Annotated[
+        str, typer.Option(help="The job: a name, module:NAME or a file.", metavar="TARGET")
+    ] = "attention",
+    hw: Annotated[str, typer.Option(help="The chip; cpu judges correctness alone.", metavar="CHIP")] = "b200",
+    workload: WorkloadOption = None,
+    evaluator: Annotated[
+        str, typer.Option(help="Another judge: a name, module:Class or file.py.", metavar="EVALUATOR")
+    ] = "local",
+    as_json: JsonOption = False,
+) -> None:
+    """Judge one program: every gate with its evidence, and the time of each workload. 0 accepted, 1 rejected.
+
+    Example: avo eval attention.avo --target attention --hw b200
+    """
+    from avo import plugins
+    from avo.cli.console import say, show_json
+    from avo.cli.files import read_text
+    from avo.cli.show import verdict
+    from avo.workloads import job
+    from evaluators.evaluation import Status, score
+
+    text = read_text(file)
+    chip = plugins.load("hardware", hw)
+    found = job(target, workload or [], run=True)
+    judge = plugins.create("evaluator", evaluator, {"jobs": 1})
+    try:
+        evaluation = judge.evaluate(text, found, chip)
+    finally:
+        judge.close()
+    if as_json:
+        show_json({**evaluation.model_dump(mode="json"), "score": score(evaluation).model_dump(mode="json")})
+    else:
+        say("\n".join(verdict(evaluation)))
+    if evaluation.status is Status.UNAVAILABLE:
+        raise typer.Exit(3)
+    if evaluation.status is not Status.OK:
+        raise typer.Exit(1)

@@ -1,0 +1,5 @@
+"""to come"""
+
+
+def evolve() -> None:
+    """to come"""

@@ -1,0 +1,56 @@
+"""Reading what a person names on the command line: a program, with one clear message where it is not there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from avo.errors import UserMistake
+
+if TYPE_CHECKING:
+    from dsl.syntax import Program
+
+LARGEST = 1 << 20  # bytes; a program is a page
+
+
+def read_text(path: str) -> str:
+    """The text of a file, or of standard input for `-`. Raises UserMistake where it is missing or no text."""
+    try:
+        data = sys.stdin.buffer.read(LARGEST + 1) if path == "-" else _bytes(Path(path))
+    except FileNotFoundError:
+        raise UserMistake(f"no such file: {path}") from None
+    except IsADirectoryError:
+        raise UserMistake(f"{path} is a directory; name a program file") from None
+    except OSError as error:
+        raise UserMistake(f"cannot read {path}: {error.strerror or error}") from None
+    if len(data) > LARGEST:
+        raise UserMistake(f"{path} is larger than {LARGEST // 1024} KiB; that is no program")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserMistake(f"{path} is not UTF-8 text") from None
+
+
+def _bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(LARGEST + 1)
+
+
+def read_program(path: str) -> tuple[str, Program]:
+    """Text and parsed program. Raises dsl.diagnostics.ProgramError with every complaint of the parser."""
+    from dsl.parser import parse
+
+    text = read_text(path)
+    return text, parse(text, path)
+
+
+def write_text(path: Path, text: str, force: bool) -> None:
+    """Write a new file. Raises UserMistake where it is there already (without `force`) or cannot be written."""
+    try:
+        with path.open("w" if force else "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UserMistake(f"{path} is there already; --force overwrites it") from None
+    except OSError as error:
+        raise UserMistake(f"cannot write {path}: {error.strerror or error}") from None

@@ -1,0 +1,35 @@
+"""`avo knobs FILE --hw X`: every decision that a program leaves open on a chip, and its legal values."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+
+def knobs(
+    file: Annotated[str, typer.Argument(help="The program; - reads standard input.", metavar="FILE")],
+    hw: Annotated[str, typer.Option(help="The chip whose legal values count.", metavar="CHIP")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the knobs as JSON.")] = False,
+) -> None:
+    """List the knobs of a program: what each is set to and what it may be on this chip.
+
+    Example: avo knobs attention.avo --hw b200
+    """
+    from avo import plugins
+    from avo.cli.console import say, show_json, table
+    from avo.cli.files import read_program
+    from dsl.knobs import knobs as open_decisions
+
+    chip = plugins.load("hardware", hw)
+    _, program = read_program(file)
+    found = [as_dict(k) for k in open_decisions(program, chip)]
+    if as_json:
+        show_json(found)
+        return
+    rows = [[k["name"], str(k["value"]), " ".join(map(str, k["values"]))] for k in found]
+    say(table(["knob", "now", "legal"], rows) if rows else "this program leaves nothing open")
+
+
+def as_dict(knob: Any) -> dict[str, Any]:
+    return {"name": knob.name, "value": knob.value, "values": list(knob.values)}

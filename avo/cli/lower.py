@@ -1,0 +1,105 @@
+"""`avo lower FILE --hw X`: the Triton that a program becomes, or what the compiler makes of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dsl.hardware import Hardware
+    from dsl.lowering.lowered import Lowered
+    from dsl.syntax import Program
+    from evaluators.target import Workload
+
+
+class Form(StrEnum):
+    """What `--emit` may ask for: source, Triton's IR for GPUs, NVIDIA's assembly and machine code, AMD's assembly."""
+
+    TRITON = "triton"
+    TTGIR = "ttgir"
+    PTX = "ptx"
+    SASS = "sass"
+    AMDGCN = "amdgcn"
+
+
+_VENDOR = {Form.PTX: "nvidia", Form.SASS: "nvidia", Form.AMDGCN: "amd"}
+
+
+def lower(
+    file: Annotated[str, typer.Argument(help="The program; - reads standard input.", metavar="FILE")],
+    hw: Annotated[str, typer.Option(help="The chip to lower for.", metavar="CHIP")],
+    emit: Annotated[Form, typer.Option(help="Which text to print.")] = Form.TRITON,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Take sizes from this target; needed beyond triton.", metavar="TARGET"),
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(help="Sizes instead of the target's first workload.", metavar="k=v,..."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write here.", metavar="PATH")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print text, kernels and warnings as JSON.")] = False,
+) -> None:
+    """Print the Triton that a program becomes on a chip; it runs without avo. Or its machine code, per kernel.
+
+    Example: avo lower attention.avo --hw b200 --emit ptx --target attention
+    """
+    from avo import plugins
+    from avo.cli.check import as_dict
+    from avo.cli.console import say, show_json, warn
+    from avo.cli.files import read_program, write_text
+    from avo.errors import UserMistake
+    from dsl.check import check
+    from dsl.diagnostics import ProgramError
+    from dsl.lowering import lower as lowered
+
+    chip = plugins.load("hardware", hw)
+    vendor = _VENDOR.get(emit)
+    if vendor and vendor != chip.vendor:
+        other = {"nvidia": "amdgcn", "amd": "ptx and sass"}.get(vendor, "")
+        legal = [f for f in Form if _VENDOR.get(f, chip.vendor) == chip.vendor] if chip.claims_speed else [Form.TRITON]
+        del other
+        raise UserMistake(f"{chip.name} has no {emit}; --emit takes {', '.join(legal)} there")
+    if emit is Form.TTGIR and not chip.claims_speed:
+        raise UserMistake(f"{chip.name} has no compiler; --emit takes triton there")
+    text, program = read_program(file)
+    sizes = _sizes(program, target, workload)
+    errors = [d for d in check(program, chip, sizes.sizes if sizes else None) if d.severity == "error"]
+    if errors:
+        raise ProgramError(errors, text, file)
+    result = lowered(program, chip, sizes.sizes if sizes else None, sizes.params if sizes else None)
+    for warning in result.warnings:
+        warn(warning.render(text, file))
+    if emit is Form.TRITON:
+        answer = result.source
+    else:
+        if sizes is None:
+            raise UserMistake(
+                f"--emit {emit} compiles for one size: name a --target, and a --workload if not its first"
+            )
+        answer = _machine_text(result, sizes, chip, emit)
+    if output is not None:
+        write_text(output, answer, force)
+    elif as_json:
+        kernels = [k.name for k in result.kernels]
+        warnings = [as_dict(w) for w in result.warnings]
+        show_json({"hardware": chip.name, "emit": emit, "kernels": kernels, "warnings": warnings, "text": answer})
+    else:
+        say(answer.rstrip("\n"))
+
+
+def _sizes(program: Program, target: str | None, text: str | None) -> Workload | None:
+    from avo import plugins
+    from avo import workloads
+    from avo.errors import UserMistake
+
+    if target is None:
+        if text is not None:
+            raise UserMistake("--workload changes a target's sizes: name the --target too")
+        return None
+    job = plugins.load("target", target)
+    return workloads.workload(text or {}, job)

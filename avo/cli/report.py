@@ -1,0 +1,5 @@
+"""to come"""
+
+
+def report() -> None:
+    """to come"""

@@ -1,0 +1,57 @@
+"""From an exception to the exit code and the one message that a person reads."""
+
+from __future__ import annotations
+
+import errno
+import sys
+
+from avo.errors import HarnessUnavailable, UserMistake
+
+REJECTED, MISTAKE, UNAVAILABLE = 1, 2, 3
+
+# What the machine does to an archive, rather than the person: (SQLite's names).
+_MACHINE = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR")
+
+# module, class -> exit code. A class of a module that was never loaded cannot be the cause, so none is imported here.
+_KNOWN: tuple[tuple[str, str, int], ...] = (
+    ("dsl.diagnostics", "ProgramError", REJECTED),
+    ("dsl.hardware", "UnknownHardware", MISTAKE),
+    ("evaluators.target", "TargetError", MISTAKE),
+    ("evaluators.failures", "Unavailable", UNAVAILABLE),
+    ("evaluators.failures", "WorkerFailure", REJECTED),
+    ("archive.errors", "Held", UNAVAILABLE),
+    ("archive.errors", "ArchiveError", MISTAKE),
+)
+
+
+def explain(error: BaseException) -> tuple[int, str]:
+    """(exit code, message) of any exception."""
+    if isinstance(error, UserMistake):
+        return MISTAKE, f"error: {error}"
+    if isinstance(error, HarnessUnavailable):
+        return UNAVAILABLE, f"unavailable: {error}"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        where = f" ({error.filename})" if error.filename else ""
+        return UNAVAILABLE, f"unavailable: the disk is full{where}; free some space and try again"
+    for module, name, code in _KNOWN:
+        loaded = sys.modules.get(module)
+        kind = getattr(loaded, name, None) if loaded is not None else None
+        if kind is None or not isinstance(error, kind):
+            continue
+        if name == "ArchiveError" and _machine(error):
+            code = UNAVAILABLE
+        if code == REJECTED:
+            return code, str(error)
+        return code, f"{'error' if code == MISTAKE else 'unavailable'}: {error}"
+    kind_name = f"{type(error).__module__}.{type(error).__name__}"
+    # The harness failed: neither the candidate nor the person did.
+    return UNAVAILABLE, (
+        f"this is a bug in avo: {kind_name}: {error}\n"
+        "Run it again with --debug for the traceback, and report it with the output of `avo doctor --json`."
+    )
+
+
+def _machine(error: BaseException) -> bool:
+    cause = error.__cause__
+    name = getattr(getattr(cause, "orig", None) or cause, "sqlite_errorname", "") or ""
+    return name.startswith(_MACHINE)

@@ -1,0 +1,194 @@
+"""Is everything here that a run needs? Each finding says ok, warn or fail, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`advice` is empty where there is nothing to do."""
+
+    name: str
+    verdict: Literal["ok", "warn", "fail"]
+    found: str
+    advice: str = ""
+
+
+def examine(archive: str, quick: bool = False) -> list[Finding]:
+    """Look at everything; a check that breaks is itself a failed finding. `quick` starts no worker process."""
+    checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
+        ("python", _python),
+        ("installation", _installation),
+        ("torch", _torch),
+        ("triton", _triton),
+        ("gpu", _gpu),
+        ("archive", lambda: _archive(archive)),
+        ("temporary files", _temporary),
+        ("plug-ins", _plugins),
+    ]
+    if not quick:
+        checks[5:5] = [("compiler", _compiler), ("interpreter", _interpreter)]
+    found: list[Finding] = []
+    for name, check in checks:
+        try:
+            found += check()
+        except Exception as error:
+            found.append(Finding(name, "fail", f"the check broke: {type(error).__name__}: {error}", "report this"))
+    return found
+
+
+def _python() -> Iterator[Finding]:
+    version = platform.python_version()
+    where = f"{version} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    if sys.version_info < (3, 11):
+        yield Finding("python", "fail", where, "install Python 3.11 or newer")
+    else:
+        yield Finding("python", "ok", where)
+
+
+def _installation() -> Iterator[Finding]:
+    """PyPI has another `avo`, and `dsl`, `archive` are plain words: is what gets imported ours?"""
+    home = Path(__file__).resolve().parent.parent
+    try:
+        version = metadata.version("avo-kernels")
+    except metadata.PackageNotFoundError:
+        yield Finding("installation", "warn", f"avo-kernels is not installed; running from {home}", "pip install -e .")
+    else:
+        yield Finding("installation", "ok", f"avo-kernels {version} in {home}")
+    rivals = {d.name: d.version for d in metadata.distributions() if d.name and d.name.lower() == "avo"}
+    if rivals:
+        rival = f"the unrelated distribution avo {rivals.popitem()[1]} is installed too"
+        advice = "pip uninstall avo, then reinstall avo-kernels"
+        yield Finding("name clash", "fail", rival, advice)
+    for package in ("avo", "archive", "evaluators", "dsl"):
+        spec = util.find_spec(package)
+        origin = Path(spec.origin).resolve() if spec is not None and spec.origin else None
+        if origin is None or origin.parent.parent != home:
+            advice = "rename or remove that one, or start avo from another folder"
+            yield Finding("shadowed", "fail", f"`import {package}` finds {origin or 'nothing'}, not avo's own", advice)
+
+
+def _torch() -> Iterator[Finding]:
+    if util.find_spec("torch") is None:
+        advice = "pip install torch; without it targets cannot be judged (parse, check, sol and report work)"
+        yield Finding("torch", "fail", "not installed", advice)
+        return
+    version = metadata.version("torch")
+    old = tuple(int(p) for p in version.split("+")[0].split(".")[:2]) < (2, 9)
+    yield Finding("torch", "fail" if old else "ok", version, "pip install 'torch>=2.9'" if old else "")
+
+
+def _has_triton() -> bool:
+    try:
+        return util.find_spec("triton") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _triton() -> Iterator[Finding]:
+    if not _has_triton():
+        linux = sys.platform == "linux"
+        advice = "pip install 'triton>=3.6'" if linux else "compile and evolve need Linux (WSL2 or a container will do)"
+        yield Finding("triton", "fail" if linux else "warn", "not installed: nothing can be compiled or run", advice)
+        return
+    version = metadata.version("triton")
+    old = tuple(int(p) for p in version.split("+")[0].split(".")[:2]) < (3, 6)
+    yield Finding("triton", "fail" if old else "ok", version, "pip install 'triton>=3.6'" if old else "")
+
+
+def _gpu() -> Iterator[Finding]:
+    tools = [t for t in ("nvidia-smi", "rocm-smi") if shutil.which(t)]
+    devices = [p for p in ("/dev/nvidia0", "/dev/kfd") if os.path.exists(p)]
+    if not tools and not devices:
+        yield Finding("gpu", "ok", "none: times are predicted, kernels run in the interpreter")
+        return
+    named = ", ".join([*tools, *devices])
+    yield Finding("gpu", "ok", f"found {named}; this version predicts times all the same and measures none")
+
+
+def _temporary() -> Iterator[Finding]:
+    """Workers compile and cache in the temporary folder."""
+    folder = Path(tempfile.gettempdir())
+    free = shutil.disk_usage(folder).free
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        file.write(b"avo")
+    if free < 1 << 30:
+        yield Finding("temporary files", "warn", f"{folder} has {free >> 20} MiB free", "free some; 1 GiB is enough")
+    else:
+        yield Finding("temporary files", "ok", f"{folder} is writable, {free >> 30} GiB free")
+
+
+def _plugins() -> Iterator[Finding]:
+    from avo import plugins
+
+    broken = plugins.broken()
+    others = [p for kind in plugins.KINDS for p in plugins.installed(kind) if p.owner != "avo"]
+    for item in broken:
+        name = f"plug-in {item.plugin.name}"
+        yield Finding(name, "warn", f"{item.plugin.owner}: {item.reason}", "reinstall or uninstall that package")
+    good = [p for p in others if p not in [b.plugin for b in broken]]
+    listed = ", ".join(f"{p.kind} {p.name} ({p.owner})" for p in good)
+    yield Finding("plug-ins", "ok", listed or "none installed beside avo's own")
+
+
+def _archive(where: str) -> Iterator[Finding]:
+    from archive.archive import open_archive
+    from archive.database import locate
+    from archive.errors import ArchiveError
+
+    try:
+        path = locate(where)
+        if not path.exists():
+            folder = next(p for p in (path.resolve().parent, *path.resolve().parents) if p.exists())
+            writable = os.access(folder, os.W_OK)
+            advice = "" if writable else "name another place with --archive"
+            yield Finding(
+                "archive",
+                "ok" if writable else "fail",
+                f"{path} is not there yet; {folder} is {'writable' if writable else 'not writable'}",
+                advice,
+            )
+            return
+        with open_archive(where, readonly=True) as archive:
+            found = f"{path}, {len(archive.runs())} runs"
+    except ArchiveError as error:
+        yield Finding("archive", "fail", str(error))
+        return
+    if os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK):
+        yield Finding("archive", "ok", found)
+    else:
+        yield Finding("archive", "fail", f"{found}, read-only", "change its permissions or use --archive")
+
+
+def _compiler() -> Iterator[Finding]:
+    """Compile one trivial kernel for one chip of each vendor, as a run does."""
+    if not _has_triton():
+        return
+    from avo.probes import cross_compile
+
+    for chip in ("b200", "mi300x"):
+        seconds, facts = cross_compile(chip)
+        yield Finding(f"compile {chip}", "ok", f"{facts} in {seconds:.1f} s")
+
+
+def _interpreter() -> Iterator[Finding]:
+    """Run one bf16 kernel in the interpreter and compare: uncorrected, Triton's is wrong on bf16."""
+    if not _has_triton() or util.find_spec("torch") is None:
+        return
+    from avo.probes import interpret
+
+    error = interpret()
+    if error <= 2**-8:
+        yield Finding("interpreter", "ok", f"a bf16 kernel agrees with its meaning ({error:.1e} off)")
+    else:
+        yield Finding("interpreter", "fail", f"a bf16 kernel is {error:.1e} off its meaning", "report this")

@@ -1,0 +1,69 @@
+"""Sizes that a person names instead of the target's own: `b=4,h=32,g=8,m=1,n=8192,causal=1`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from avo.config import Scalar, pairs
+from avo.errors import UserMistake, unknown
+
+if TYPE_CHECKING:
+    from evaluators.target import Target, Workload
+
+
+def workload(given: str | Mapping[str, Scalar], target: Target) -> Workload:
+    """One workload of the target. What is not named is as in the target's first public workload.
+
+    Raises UserMistake for a name that is neither an axis nor a param, an extent below 1 and a param of another type.
+    """
+    from evaluators.target import Workload
+
+    values = pairs(given) if isinstance(given, str) else dict(given)
+    first = target.workloads[0]
+    sizes, params = dict(first.sizes), dict(first.params)
+    for key, value in values.items():
+        if key in sizes:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UserMistake(f"workload: the extent {key} is a whole number of at least 1, got {value}")
+            sizes[key] = value
+        elif key in params:
+            params[key] = _param(key, value, params[key])
+        else:
+            raise UserMistake(unknown(f"axis or param of {target.name}:", key, [*sizes, *params]))
+    return Workload(sizes=sizes, params=params)
+
+
+def _param(key: str, value: Scalar, example: Scalar) -> bool | int | float:
+    if isinstance(example, bool):
+        if value in (0, 1):  # True and False too
+            return bool(value)
+        raise UserMistake(f"workload: {key} is 0 or 1, got {value}")
+    if isinstance(value, str) or isinstance(value, bool):
+        raise UserMistake(f"workload: {key} is a number, got {value}")
+    if isinstance(example, int) and not isinstance(value, int):
+        raise UserMistake(f"workload: {key} is a whole number, got {value}")
+    return value
+
+
+def job(name: str, given: Iterable[str | Mapping[str, Scalar]] = (), run: bool = False) -> Target:
+    """The target of that name (or module:NAME, or file) with these public workloads, completed and looked through.
+
+    `run` also runs its reference on tiny sizes, which takes torch: then a target that is wrong is known before anything is
+    judged. Raises UserMistake and evaluators.target.TargetError.
+    """
+    from avo import plugins
+    from evaluators.loading import complete, ready
+
+    target = retarget(plugins.load("target", name), given)
+    return ready(target) if run else complete(target)
+
+
+def retarget(target: Target, given: Iterable[str | Mapping[str, Scalar]]) -> Target:
+    """The target with these public workloads instead of its own; the same one where none is given."""
+    chosen: dict[str, Workload] = {}
+    for item in given:
+        one = workload(item, target)
+        chosen.setdefault(one.name, one)
+    return replace(target, workloads=tuple(chosen.values())) if chosen else target

@@ -1,0 +1,49 @@
+"""Write docs/cli.md from the command line's own help: `python docs/make_cli.py` (`--check` only compares)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from avo.cli import VERBS, build
+
+PAGE = Path(__file__).parent / "cli.md"
+HEAD = """\
+# The command line
+
+Written by `python docs/make_cli.py` from the help of each command; do not edit.
+
+Every command prints plain lines that fit 80 columns. `--json` prints one JSON document on stdout and nothing else there.
+Errors go to stderr. Exit codes: 0 judged and accepted (or done), 1 judged and rejected, 2 your mistake, 3 harness
+unavailable. `avo --debug ...` shows the traceback of a bug.
+"""
+
+
+def page() -> str:
+    """The whole page as it has to be."""
+    app, runner = build(), CliRunner()
+    parts = [HEAD]
+    for arguments in ([], *[[verb] for verb in VERBS]):
+        answer = runner.invoke(app, [*arguments, "--help"], prog_name="avo", env={"COLUMNS": "80"})
+        title = " ".join(["avo", *arguments])
+        text = "\n".join(line.rstrip() for line in answer.output.strip().splitlines())
+        parts.append(f"\n## {title}\n\n```\n{text}\n```\n")
+    return "".join(parts)
+
+
+def main() -> int:
+    wanted = page()
+    if "--check" in sys.argv[1:]:
+        current = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+        if current != wanted:
+            print("docs/cli.md is not current: run python docs/make_cli.py", file=sys.stderr)
+            return 1
+        return 0
+    PAGE.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
