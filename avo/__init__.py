@@ -1,6 +1,6 @@
 """The public face: `from avo import Evaluator, Target, Workload, evolve, load`.
 
-Names resolve on first use (PEP 562), so `import avo` stays cheap and loads none of torch, triton, SQLAlchemy and Optuna.
+Names resolve on first use (PEP 562), so `import avo` is cheap and loads none of torch, triton, SQLAlchemy and Optuna.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two ways to stop that are no bug: the person's mistake (exit code 2) and a harness that is not there (exit code 3)."""
+"""Two ways to stop that are no bug: the person's mistake (exit code 2) and an absent harness (exit code 3)."""
 
 from __future__ import annotations
 

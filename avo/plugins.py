@@ -100,8 +100,8 @@ def clashes(kind: str) -> dict[str, list[Plugin]]:
 def load(kind: str, name: str) -> Any:
     """The object behind a name, a `package.module:Class`, or a file `path.py` or `path.py:Name`.
 
-    Raises UserMistake for an unknown name (nearest first), a clash (both owners), and a plugin that fails to import or is not
-    what its kind needs.
+    Raises UserMistake for an unknown name (nearest first), a clash (both owners), and a plugin that fails to import or
+    is not what its kind needs.
     """
     if is_file(name) or ":" in name:
         return _typed(kind, name, _from_reference(name, kind))

@@ -40,7 +40,7 @@ def _param(key: str, value: Scalar, example: Scalar) -> bool | int | float:
         if value in (0, 1):  # True and False too
             return bool(value)
         raise UserMistake(f"workload: {key} is 0 or 1, got {value}")
-    if isinstance(value, str) or isinstance(value, bool):
+    if isinstance(value, (str, bool)):
         raise UserMistake(f"workload: {key} is a number, got {value}")
     if isinstance(example, int) and not isinstance(value, int):
         raise UserMistake(f"workload: {key} is a whole number, got {value}")
@@ -50,8 +50,8 @@ def _param(key: str, value: Scalar, example: Scalar) -> bool | int | float:
 def job(name: str, given: Iterable[str | Mapping[str, Scalar]] = (), run: bool = False) -> Target:
     """The target of that name (or module:NAME, or file) with these public workloads, completed and looked through.
 
-    `run` also runs its reference on tiny sizes, which takes torch: then a target that is wrong is known before anything is
-    judged. Raises UserMistake and evaluators.target.TargetError.
+    `run` also runs its reference on tiny sizes, which takes torch: then a target that is wrong is known before anything
+    is judged. Raises UserMistake and evaluators.target.TargetError.
     """
     from avo import plugins
     from evaluators.loading import complete, ready

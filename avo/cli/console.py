@@ -40,7 +40,7 @@ def warn(text: str) -> None:
 
 def printable(text: str) -> str:
     """No control characters but line ends, tabs and our own colours: a program's text must not drive a terminal."""
-    return "".join(c if c in "\n\t\x1b" or ord(c) >= 32 and not 0x7F <= ord(c) < 0xA0 else "�" for c in text)
+    return "".join(c if c in "\n\t\x1b" or (ord(c) >= 32 and not 0x7F <= ord(c) < 0xA0) else "�" for c in text)
 
 
 def tame(text: str) -> str:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from dsl.hardware import Hardware
-    from dsl.lowering.lowered import Lowered
     from dsl.syntax import Program
     from evaluators.target import Workload
 
@@ -93,8 +91,7 @@ def lower(
 
 
 def _sizes(program: Program, target: str | None, text: str | None) -> Workload | None:
-    from avo import plugins
-    from avo import workloads
+    from avo import plugins, workloads
     from avo.errors import UserMistake
 
     if target is None:
