@@ -6,6 +6,7 @@ known dtypes, the keywords of a call. What needs axes and types inferred is the 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -182,7 +183,7 @@ class _Builder(Transformer_NonRecursive):
         given = c[2] or ()
         args = tuple(a for a in given if not isinstance(a, tuple))
         keywords = tuple(a for a in given if isinstance(a, tuple))
-        for a, b in zip(given, given[1:], strict=False):
+        for a, b in itertools.pairwise(given):
             if isinstance(a, tuple) and not isinstance(b, tuple):
                 at = span_of(meta)
                 self.found.append(Diagnostic("keyword", f"an argument of `{c[0]}` follows `{a[0]}=`", at))
@@ -271,12 +272,8 @@ def assemble(pieces: list[Piece], broken: bool = False) -> tuple[Program | None,
             _algorithm_piece(parts, piece, found)
         else:
             _schedule_piece(parts, block, piece, found)
-    if not broken:
-        if parts.name is None:
-            found.append(Diagnostic("no-kernel", "a program starts with `kernel NAME`", Span(1, 1, 2)))
-        elif not parts.outputs:
-            at = next(p.span for p in pieces if p.kind == "kernel")
-            found.append(Diagnostic("no-output", "the program has no `out` line", at, fix="out o[m n] bf16"))
+    if parts.name is None and not broken:
+        found.append(Diagnostic("no-kernel", "a program starts with `kernel NAME`", Span(1, 1, 2)))
     params = {p.name for p in parts.params}
     axes = tuple(_axis(p, params, found) for p in pieces if p.kind == "axis")
     if parts.name is None or found:

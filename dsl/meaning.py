@@ -1,0 +1,408 @@
+"""What a program computes: its algorithm half evaluated in float64 by NumPy, straight from the syntax tree.
+
+This is the oracle that everything else is judged by, so it shares no code with the term DAG of the lowering. Two modes
+(rule 13): in `exact` casts and quantize do not round, and the value must equal the target's reference; in `rounded` the
+named roundings happen (declared dtypes, casts, quantize) and everything between them is float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dsl import named_functions as functions
+from dsl.diagnostics import Diagnostic, ProgramError, nearest
+from dsl.extents import Extents, extents_of
+from dsl.named_arrays import Named, blocked, contract, gather, reduced, refine, union
+from dsl.rounding import DTYPES, round_to
+from dsl.syntax import (
+    AxisIn,
+    Binary,
+    Bool,
+    Call,
+    Expr,
+    Name,
+    Number,
+    Program,
+    Read,
+    Span,
+    Statement,
+    Tensor,
+    Unary,
+)
+
+__all__ = ["DTYPES", "evaluate", "round_to"]
+
+Mode = Literal["exact", "rounded"]
+
+
+def evaluate(
+    program: Program,
+    inputs: Mapping[str, NDArray],
+    params: Mapping[str, int | float | bool] | None = None,
+    mode: Mode = "exact",
+    want: Collection[str] | None = None,
+) -> dict[str, NDArray]:
+    """Every output, and every name of `want`, as arrays with their axes in declared order.
+
+    `inputs`: one array for each `in` tensor, of any NumPy dtype, one dimension for each axis; under `rank r` the
+    sharded ones carry the rank axis. Extents follow from their shapes. `params`: what has no default must be given.
+    Values are float64; int64 where the dtype is an integer one and nothing is fractional; bool.
+
+    Raises ValueError where inputs or params do not fit the program, ProgramError where the program itself is wrong.
+    """
+    if mode not in ("exact", "rounded"):
+        raise ValueError(f"mode is exact or rounded, not {mode!r}")
+    given = _inputs(program, inputs)
+    extents = extents_of(program, {k: v.shape for k, v in given.items()}, params)
+    with np.errstate(all="ignore"):
+        return _Meaning(program, given, extents, mode).run(set(want or ()))
+
+
+def _inputs(program: Program, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    names = [t.name for t in program.algorithm.inputs]
+    unknown = [n for n in inputs if n not in names]
+    if unknown:
+        raise ValueError(f"the program has no input `{unknown[0]}`; its inputs are {', '.join(names)}")
+    missing = [n for n in names if n not in inputs]
+    if missing:
+        raise ValueError(f"missing input{'s' * (len(missing) > 1)}: {', '.join(missing)}")
+    result = {}
+    for name in names:
+        x = np.asarray(inputs[name])
+        if x.dtype.kind not in "fiub":
+            raise ValueError(f"input `{name}` is an array of {x.dtype}, not of numbers")
+        result[name] = x if x.dtype == bool else x.astype(np.int64 if x.dtype.kind in "iu" else np.float64, copy=False)
+    return result
+
+
+class _Meaning:
+    def __init__(self, program: Program, inputs: Mapping[str, NDArray], extents: Extents, mode: Mode) -> None:
+        self.algorithm = program.algorithm
+        self.extents = extents
+        self.mode = mode
+        self.outputs = {t.name: t for t in self.algorithm.outputs}
+        self.env: dict[str, Named] = {}
+        for t in self.algorithm.inputs:
+            self.env[t.name] = self.cast(Named(t.axes or (), inputs[t.name]), t.dtype)
+        for p in self.algorithm.params:
+            value = Named((), np.asarray(extents.params[p.name]))
+            self.env[p.name] = self.cast(value, "f32") if p.dtype == "f32" else value
+
+    def run(self, want: set[str]) -> dict[str, NDArray]:
+        wanted = {*self.outputs, *want}
+        statements = self.algorithm.statements
+        assigned = {t.name for s in statements for t in s.targets}
+        for name in wanted - assigned:
+            if name in self.outputs:
+                raise _wrong("output-missing", f"output `{name}` is never assigned", self.outputs[name].span)
+            raise ValueError(f"the program assigns no `{name}`; it assigns {', '.join(sorted(assigned))}")
+        last = {name: i for i, s in enumerate(statements) for name in _names(s.value)}
+        kept = {}
+        for i, s in enumerate(statements):
+            self.statement(s)
+            for name in {t.name for t in s.targets} & wanted:
+                kept[name] = np.ascontiguousarray(self.env[name].data).reshape(self.env[name].data.shape)
+            for name in [n for n in self.env if last.get(n, -1) <= i and n in assigned]:
+                del self.env[name]  # large intermediates go as soon as nothing reads them
+        return kept
+
+    # Statements
+
+    def statement(self, s: Statement) -> None:
+        if isinstance(s.value, Call) and s.value.function == "quantize":
+            self.quantize(s, s.value)
+        else:
+            self.bind(s.targets[0], self.value(s.value))
+
+    def bind(self, target: Tensor, value: Named) -> None:
+        declared = self.outputs.get(target.name)
+        axes = target.axes if declared is None or declared.axes is None else declared.axes
+        if axes is None:
+            axes = value.axes
+        if set(axes) != set(value.axes) or len(axes) != len(value.axes):
+            raise _wrong(
+                "axes",
+                f"`{target.name}` has axes [{' '.join(axes)}], its right side has [{' '.join(value.axes)}]",
+                target.span,
+            )
+        dtype = target.dtype or (declared.dtype if declared else None)
+        self.env[target.name] = self.cast(value.transposed(axes), dtype)
+
+    def cast(self, x: Named, dtype: str | None) -> Named:
+        """Rounded to a named dtype; in exact mode only bool and float are told apart."""
+        if dtype is None:
+            return x
+        if dtype not in DTYPES:
+            raise _wrong("dtype", f"`{dtype}` is no dtype", Span(), fix=nearest(dtype, list(DTYPES)))
+        kind = DTYPES[dtype].kind
+        if kind == "bool":
+            return Named(x.axes, x.data != 0)
+        data = x.data.astype(np.float64) if kind == "float" and x.data.dtype.kind != "f" else x.data
+        if self.mode == "rounded":
+            data = round_to(data, dtype)
+            if kind == "int" and np.isfinite(data).all():
+                data = data.astype(np.int64)
+        return Named(x.axes, data)
+
+    def quantize(self, s: Statement, call: Call) -> None:
+        """Rule 12."""
+        if len(s.targets) != 2 or len(call.args) != 2 or not isinstance(call.args[1], Name):
+            raise _wrong("quantize-form", "quantize gives two results from a value and a dtype", s.span)
+        dtype = call.args[1].id
+        if dtype not in functions.LIMITS:
+            known = list(functions.LIMITS)
+            raise _wrong("dtype", f"quantize has no dtype `{dtype}`", call.args[1].span, legal=" ".join(known))
+        limit = Named((), np.asarray(functions.LIMITS[dtype]))
+        for key, e in call.keywords:
+            if key != "limit":
+                raise _wrong("keyword", f"quantize has no keyword `{key}`", e.span, legal="limit")
+            limit = self.value(e)
+        (x,) = self.absorb([self.value(call.args[0])])
+        q, scale = s.targets
+        declared = self.outputs.get(scale.name)
+        axes = scale.axes if scale.axes is not None else declared.axes if declared else None
+        if axes is None:
+            raise _wrong("axes", f"the scale `{scale.name}` needs its axes", scale.span, fix=f"{scale.name}[b h]")
+        over = [AxisIn(a, next((c for c in axes if self.extents.ratio(c, a)), None)) for a in x.axes if a not in axes]
+        size = self.map(np.abs, x)
+        amax = self.reduce("max", size, over, s.span) if over else size
+        step = self.map(lambda m, top: np.where(m == 0, 1.0, m / top), amax, limit)
+        self.bind(scale, step)
+        self.bind(
+            Tensor(q.name, q.axes, q.dtype, q.span), self.cast(self.map(np.divide, x, self.env[scale.name]), dtype)
+        )
+
+    # Expressions
+
+    def value(self, e: Expr) -> Named:
+        match e:
+            case Number(value) | Bool(value):
+                return Named((), np.asarray(value))
+            case Name():
+                return self.name(e)
+            case Read():
+                return self.read(e)
+            case Unary(op, operand):
+                return self.map(functions.OPERATORS[f"unary {op}"], self.value(operand))
+            case Binary(op, left, right):
+                return self.map(functions.OPERATORS[op], self.value(left), self.value(right))
+            case Call():
+                return self.call(e)
+
+    def name(self, e: Name) -> Named:
+        if e.id in self.env:
+            return self.env[e.id]
+        if e.id in self.extents.axes:
+            return Named((e.id,), np.arange(self.extents.axes[e.id]))
+        if e.id.lower() in self.extents.axes and e.id == e.id.upper():
+            return Named((), np.asarray(self.extents.axes[e.id.lower()]))
+        known = [*self.env, *self.extents.axes, *(a.upper() for a in self.extents.axes)]
+        raise _wrong("name", f"`{e.id}` is not defined here", e.span, fix=nearest(e.id, known))
+
+    def read(self, e: Read) -> Named:
+        """Rule 7."""
+        tensor = self.name(Name(e.tensor, e.span))
+        if len(tensor.axes) != len(e.indices):
+            message = f"`{e.tensor}` has {len(tensor.axes)} axes, read with {len(e.indices)} indices"
+            raise _wrong("read", message, e.span)
+        names = [i.id for i in e.indices if isinstance(i, Name) and i.id in self.extents.axes and i.id not in self.env]
+        lengths = tuple(self.extents.axes[n] for n in names)
+        if len(set(names)) == len(tensor.axes) and lengths == tensor.data.shape and not self._mixed(names):
+            return Named(tuple(names), tensor.data)  # no more than a renaming
+        return gather(tensor.data, self.absorb([self.value(i) for i in e.indices]))
+
+    def call(self, e: Call) -> Named:
+        f, n = e.function, len(e.args)
+        if e.axes is None:
+            if f in DTYPES and n == 1:
+                return self.cast(self.value(e.args[0]), f)
+            if f in functions.FUNCTIONS and n == functions.ARITY.get(f, 1):
+                return self.map(functions.FUNCTIONS[f], *(self.value(a) for a in e.args))
+        elif f in functions.REDUCTIONS and n == 1:
+            if f == "sum" and isinstance(e.args[0], Binary) and e.args[0].op == "*":
+                return self.contraction(e.args[0], e.axes)
+            (x,) = self.absorb([self.value(e.args[0])])
+            return self.reduce(f, x, e.axes, e.span)
+        elif f in ("softmax", "argmax", "runmax", "runsum") and n == 1:
+            (x,) = self.absorb([self.value(e.args[0])])
+            return self.along(f, x, e.axes, e.span)
+        elif f in ("topk", "bottomk") and n == 2:
+            (x,) = self.absorb([self.value(e.args[0])])
+            return self.along(f, x, e.axes, e.span, self.value(e.args[1]))
+        elif f in ("all_reduce", "reduce_scatter", "all_to_all", "all_gather") and n == 1:
+            return self.collective(f, self.value(e.args[0]), [a.axis for a in e.axes], e.span)
+        known = [*functions.FUNCTIONS, *functions.BRACKETED, *DTYPES]
+        if f in known:
+            raise _wrong("call", f"`{f}` is not called so", e.span, legal=functions.form(f))
+        raise _wrong("function", f"there is no function `{f}`", e.span, fix=nearest(f, known))
+
+    # Axes
+
+    def map(self, f: functions.Elementwise, *operands: Named) -> Named:
+        """`f` element by element; operands broadcast over the union of their axes."""
+        operands = tuple(self.absorb(operands))
+        axes = union(operands)
+        return Named(axes, np.asarray(f(*(x.over(axes) for x in operands))))
+
+    def absorb(self, operands: Sequence[Named]) -> list[Named]:
+        """Rule 3: where a coarse axis meets its fine one, it is read at fine // ratio and only the fine one remains."""
+        present = union(operands)
+        result = []
+        for x in operands:
+            for coarse in x.axes:
+                finer = [f for f in present if self.extents.ratio(coarse, f)]
+                if finer:
+                    fine = max(finer, key=lambda f: self.extents.ratio(coarse, f) or 0)
+                    x = refine(x, coarse, fine, self.extents.axes[fine], self.extents.ratio(coarse, fine) or 1)
+            result.append(x)
+        return result
+
+    def _mixed(self, axes: Sequence[str]) -> bool:
+        return any(self.extents.ratio(c, f) for c in axes for f in axes)
+
+    def cut(self, x: Named, over: Sequence[AxisIn], fill: float | bool, span: Span) -> tuple[Named, list[str]]:
+        """`x` with each `f in c` cut into blocks, and the names of the axes to reduce."""
+        inner = []
+        for a in over:
+            if a.axis not in x.axes:
+                message = f"the operand has no axis `{a.axis}`; it has [{' '.join(x.axes)}]"
+                raise _wrong("axis-absent", message, a.span if a.span.line else span)
+            if a.within is None:
+                inner.append(a.axis)
+                continue
+            ratio = self.extents.ratio(a.within, a.axis)
+            if ratio is None:
+                raise _wrong("not-a-block", f"`{a.within}` is not coarse over `{a.axis}`", a.span)
+            inner.append(f"{a.axis} in {a.within}")
+            x = blocked(x, a.axis, a.within, inner[-1], ratio, fill)
+        return x, inner
+
+    def contraction(self, product: Binary, over: Sequence[AxisIn]) -> Named:
+        """sum[over](a * b * ...) without the product ever being in memory."""
+        factors, stack = [], [product.right, product.left]
+        while stack:
+            e = stack.pop()
+            if isinstance(e, Binary) and e.op == "*":
+                stack += [e.right, e.left]
+            else:
+                factors.append(self.value(e))
+        factors = self.absorb(factors)
+        axes = union(factors)
+        for a in over:
+            ragged = a.within is not None and self.extents.axes[a.axis] % (self.extents.ratio(a.within, a.axis) or 1)
+            if a.axis not in axes or (ragged and not all(np.isfinite(f.data).all() for f in factors)):
+                whole = self.map(functions.product, *factors)  # an infinity times the filled-up zeros would be NaN
+                return self.reduce("sum", whole, over, product.span)
+        inner: list[str] = []
+        for a in over:
+            at = [i for i, f in enumerate(factors) if a.axis in f.axes]
+            for i in at:
+                factors[i], names = self.cut(factors[i], [a], False, product.span)
+            inner += names
+        result = contract(factors, inner)
+        if all(f.data.dtype.kind != "f" for f in factors):
+            return Named(result.axes, np.rint(result.data).astype(np.int64))
+        return result
+
+    def reduce(self, kind: str, x: Named, over: Sequence[AxisIn], span: Span) -> Named:
+        by, neutral = functions.REDUCTIONS[kind]
+        cut, inner = self.cut(x, over, neutral(x.data), span)
+        result = reduced(cut, inner, by)
+        if kind != "mean":
+            return result
+        for a in over:  # a short last block counts its real members
+            n = self.extents.axes[a.axis]
+            if a.within is None:
+                result = Named(result.axes, result.data / n)
+            else:
+                ratio = self.extents.ratio(a.within, a.axis) or 1
+                members = np.minimum(ratio, n - np.arange(self.extents.axes[a.within]) * ratio)
+                result = self.map(np.divide, result, Named((a.within,), members))
+        return result
+
+    def along(self, kind: str, x: Named, over: Sequence[AxisIn], span: Span, count: Named | None = None) -> Named:
+        """What looks along an axis in order, or keeps it: softmax, argmax, topk, bottomk, runmax, runsum."""
+        if kind != "softmax" and len(over) != 1:
+            raise _wrong("one-axis", f"`{kind}` takes one axis", span, legal=functions.form(kind))
+        lowest = 0 if kind == "runsum" else np.inf if kind == "bottomk" else -np.inf
+        cut, inner = self.cut(Named(x.axes, x.data.astype(np.float64)), over, lowest, span)
+        whole = x.data.dtype.kind in "ib" and kind in ("runmax", "runsum")
+        where = tuple(cut.axes.index(a) for a in inner)
+        within = over[0].within
+        if kind == "runmax" or kind == "runsum":
+            data = cut.data
+            axes = cut.axes
+            if within is not None:  # the value at the end of each block
+                data = (np.max if kind == "runmax" else np.sum)(data, axis=where)
+                axes = tuple(a for a in axes if a not in inner)
+            step = np.maximum if kind == "runmax" else np.add
+            data = step.accumulate(data, axis=axes.index(within or over[0].axis))
+            return Named(axes, data.astype(np.int64) if whole else data)
+        if kind == "argmax":
+            data = np.argmax(cut.data, axis=where[0])
+            axes = tuple(a for a in cut.axes if a not in inner)
+            if within is None:
+                return Named(axes, data)
+            start = np.arange(self.extents.axes[within]) * (self.extents.ratio(within, over[0].axis) or 1)
+            return self.map(np.add, Named(axes, data), Named((within,), start))
+        if kind == "softmax":
+            data = functions.softmax(cut.data, where)
+        else:
+            assert count is not None
+            members = self.extents.axes[over[0].axis]
+            if within is not None:
+                ratio = self.extents.ratio(within, over[0].axis) or 1
+                members = min(ratio, members - (self.extents.axes[within] - 1) * ratio)
+            data = functions.select(kind, cut.data, where[0], count.data, members)
+        for a, name in zip(over, inner, strict=True):
+            if a.within is not None:  # back from blocks to the fine axis
+                i = cut.axes.index(a.within)
+                shape = (*data.shape[:i], -1, *data.shape[i + 2 :])
+                data = np.take(data.reshape(shape), np.arange(self.extents.axes[a.axis]), axis=i)
+                cut = Named(tuple(a.axis if x == a.within else x for x in cut.axes if x != name), data)
+        return Named(cut.axes, data)
+
+    def collective(self, kind: str, x: Named, axes: Sequence[str], span: Span) -> Named:
+        """Rule 20, with every rank's part in one array."""
+        rank = self.algorithm.rank
+        if rank is None or not axes or axes[0] != rank or len(axes) != (1 if kind == "all_reduce" else 2):
+            raise _wrong("collective", f"`{kind}` is not called so", span, legal=f"rank r, then {functions.form(kind)}")
+        needed = axes[:1] if kind in ("all_reduce", "all_gather") else axes
+        for a in needed:
+            if a not in x.axes:
+                raise _wrong("axis-absent", f"{kind}: the operand has no axis `{a}`", span)
+        if kind == "all_reduce":
+            return reduced(x, [rank], np.sum)
+        other = axes[1]
+        if self.extents.axes.get(other) != self.extents.axes[rank]:
+            message = f"{kind}[{rank} {other}]: `{other}` must be as long as the rank axis"
+            raise _wrong("collective", message, span, fix=f"axis {other} = {rank.upper()}")
+        if kind == "all_gather":
+            return x.renamed({rank: other})
+        if kind == "all_to_all":
+            return x.renamed({rank: other, other: rank})
+        return reduced(x, [rank], np.sum).renamed({other: rank})
+
+
+def _names(e: Expr) -> set[str]:
+    """Every name that an expression reads."""
+    match e:
+        case Name(id):
+            return {id}
+        case Read(tensor, indices):
+            return {tensor}.union(*map(_names, indices))
+        case Unary(_, x):
+            return _names(x)
+        case Binary(_, x, y):
+            return _names(x) | _names(y)
+        case Call(_, _, args, keywords):
+            return set().union(*map(_names, args), *(_names(v) for _, v in keywords))
+    return set()
+
+
+def _wrong(rule: str, message: str, span: Span, legal: str = "", fix: str = "") -> ProgramError:
+    return ProgramError([Diagnostic(rule, message, span, legal, fix)])
