@@ -1,0 +1,210 @@
+"""Everything that is wrong with a program, at once: the algorithm, the kernels it is cut into, and their schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dsl.anatomy import Anatomy, Sizes, anatomies, contraction
+from dsl.diagnostics import Diagnostic, nearest
+from dsl.elaborate import elaborate
+from dsl.hardware import HARDWARE, Hardware
+from dsl.schedule import kernels_of, resolve
+from dsl.schedule_rules import effective, fit, form, lacks
+from dsl.syntax import Block, Program, Span
+from dsl.terms import Graph, Term
+
+
+def check(program: Program, hw: Hardware | None = None, sizes: Sizes | None = None) -> list[Diagnostic]:
+    """Every diagnostic, in source order; the program is legal where none has severity "error".
+
+    hw: the chip that it shall run on; None: what holds on any chip, and each `for` line on its own chips. sizes: axis
+    -> extent of one workload, which makes the limits on memory exact; without them whole axes count as short.
+    """
+    graph, found = elaborate(program)
+    found = list(found)
+    found += _kernels(program)
+    whole = not any(d.severity == "error" for d in found)
+    found += schedule_diagnostics(program, hw, sizes, anatomies(program) if whole else None)
+    if whole:
+        found += _contractions(graph, hw)
+    return sorted(dict.fromkeys(found), key=lambda d: (d.span.line, d.span.column))
+
+
+def errors(program: Program, hw: Hardware | None = None, sizes: Sizes | None = None) -> list[Diagnostic]:
+    """Those that reject the program."""
+    return [d for d in check(program, hw, sizes) if d.severity == "error"]
+
+
+def schedule_diagnostics(
+    program: Program, hw: Hardware | None, sizes: Sizes | None, kernels: tuple[Anatomy, ...] | None
+) -> list[Diagnostic]:
+    """The schedule half alone, for a caller that has checked the algorithm. `kernels` None: it is wrong, so only form
+    is checked."""
+    found = list(form(program.schedule.pipeline, "pipeline", program, None))
+    for d in program.schedule.pipeline:
+        found.append(
+            Diagnostic(
+                "not-lowered",
+                f"`{d.name}` needs a runtime that this version has not: it checks but does not lower",
+                d.span,
+                severity="warning",
+            )
+        )
+    writes = kernels_of(program)
+    for block in program.schedule.blocks:
+        index = _index(block, writes)
+        kernel = kernels[index] if kernels is not None and index is not None else None
+        wrong = list(form(block.directives, "kernel", program, kernel))
+        found += wrong
+        broken = any(d.severity == "error" for d in wrong)
+        for chip in _named_chips(block):
+            for e in effective([d for d in block.directives if d.chips], chip).values():
+                found += lacks(e, chip)
+        if kernel is not None and index is not None and not broken:
+            chips: tuple[Hardware | None, ...] = (hw,) if hw is not None else (None, *_named_chips(block))
+            for target in chips:
+                schedule = resolve(program, index, target.arch if target else "", target.name if target else "")
+                found += fit(kernel, schedule, effective(block.directives, target), target, sizes)
+    return found
+
+
+def _index(block: Block, writes: tuple[tuple[str, ...], ...]) -> int | None:
+    """Which kernel a block schedules: the bare one the last (rule 18)."""
+    if not block.writes:
+        return len(writes) - 1 if writes else None
+    return next((i for i, w in enumerate(writes) if set(w) == set(block.writes)), None)
+
+
+def _named_chips(block: Block) -> tuple[Hardware, ...]:
+    names = {c for d in block.directives for c in d.chips}
+    return tuple(hw for hw in HARDWARE.values() if hw.name in names or hw.arch in names)
+
+
+def _kernels(program: Program) -> Iterator[Diagnostic]:
+    """Rules 16 and 18: what the `kernels` line and the heads of blocks name."""
+    at = next((b.span for b in program.schedule.blocks if not b.writes), Span())
+    assigned = [t.name for s in program.algorithm.statements for t in s.targets]
+    place: dict[str, int] = {}
+    writes = kernels_of(program)
+    for i, names in enumerate(program.schedule.kernels):
+        for name in names:
+            if name not in assigned:
+                near = nearest(name, assigned)
+                yield Diagnostic(
+                    "kernels-unknown",
+                    f"`kernels` names `{name}`, which no line assigns",
+                    at,
+                    ", ".join(assigned),
+                    f"`{near}`" if near else "",
+                )
+            elif name in place:
+                yield Diagnostic(
+                    "kernels-twice", f"`kernels` lets two kernels write `{name}`", at, fix="keep one of them"
+                )
+            place.setdefault(name, i)
+    for s in program.algorithm.statements:
+        of = {place.get(t.name) for t in s.targets}
+        if len(of) > 1:
+            pair = " ".join(t.name for t in s.targets)
+            yield Diagnostic(
+                "kernels-apart",
+                f"`{pair}` come from one line and must be written by one kernel",
+                at,
+                fix=f"`kernels ... | {pair} | ...`",
+            )
+    yield from _order(program, writes, at)
+    seen: set[int] = set()
+    for block in program.schedule.blocks:
+        index = _index(block, writes)
+        if index is None:
+            near = nearest(" ".join(block.writes), [" ".join(w) for w in writes])
+            part = next((w for w in writes if set(w) & set(block.writes)), None)
+            fix = " ".join(part) if part else near
+            yield Diagnostic(
+                "no-such-kernel",
+                f"no kernel writes exactly `{' '.join(block.writes)}`",
+                block.span,
+                legal=" | ".join(" ".join(w) for w in writes),
+                fix=f"`schedule {fix}`" if fix else "",
+            )
+        elif index in seen:
+            yield Diagnostic(
+                "block-twice",
+                f"the kernel of `{' '.join(writes[index])}` has two schedule blocks",
+                block.span,
+                fix="merge them",
+            )
+        else:
+            seen.add(index)
+
+
+def _order(program: Program, writes: tuple[tuple[str, ...], ...], at: Span) -> Iterator[Diagnostic]:
+    """A kernel may read only what an earlier one stored."""
+    place = {name: i for i, names in enumerate(writes) for name in names}
+    for i in range(len(writes) if len(writes) > 1 else 0):
+        graph, _ = elaborate(program, i)
+        read = {t.attr for out in graph.outputs.values() for t in out.walk() if t.op == "input"}
+        for name in sorted(read & place.keys()):
+            if place[name] > i:
+                what = " ".join(writes[i])
+                yield Diagnostic(
+                    "kernels-order",
+                    f"the kernel of `{what}` reads `{name}`, which a later kernel writes",
+                    at,
+                    fix=f"name `{name}` before `{what}` in `kernels`",
+                )
+
+
+def _contractions(graph: Graph, hw: Hardware | None) -> Iterator[Diagnostic]:
+    """Rule 11 and the dtypes of the chip's matrix units."""
+    said: set[str] = set()
+    for out in graph.outputs.values():
+        for t in out.walk():
+            c = contraction(t)
+            if c is None:
+                continue
+            at = _line(graph, t)
+            a, b = c.dtypes
+            if a and b and a != b:
+                yield Diagnostic(
+                    "contraction-dtypes",
+                    f"the two operands of this contraction are {a} and {b}",
+                    at,
+                    legal="two operands of one dtype",
+                    fix=f"cast one: {a}(...)",
+                )
+            if not a and not b:
+                yield Diagnostic(
+                    "contraction-undeclared",
+                    "neither operand of this contraction has a declared dtype: it runs in f32",
+                    at,
+                    fix="declare one, as in `p[b h m n] bf16 = ...`",
+                    severity="hint",
+                )
+            for dtype in {a, b} - {"", "f32", "i32", "bool"} - said:
+                said.add(dtype)
+                if hw is not None:
+                    yield from _dtype(dtype, hw, at)
+
+
+def _line(graph: Graph, term: Term) -> Span:
+    """Where a term was written, or the nearest of its operands that was."""
+    if term in graph.lines:
+        return graph.lines[term]
+    return next((graph.lines[t] for t in reversed(list(term.walk())) if t in graph.lines), Span())
+
+
+def _dtype(dtype: str, hw: Hardware, at: Span) -> Iterator[Diagnostic]:
+    legal = ", ".join(sorted(hw.dtypes | {"f32"}))
+    if dtype in hw.emulated:
+        yield Diagnostic(
+            "dtype-emulated",
+            f"{hw.name} has no matrix units for {dtype}: it runs as a wider dtype, without a gain",
+            at,
+            legal,
+            severity="warning",
+        )
+    elif dtype not in hw.dtypes:
+        yield Diagnostic(
+            "dtype-lacking", f"{hw.name} ({hw.arch}) cannot contract {dtype}", at, f"on {hw.name}: {legal}"
+        )

@@ -1,0 +1,404 @@
+"""The knob table: every directive of a schedule, its items, what each does, and which chips and kernels it is for.
+
+One literal table. The checks, the documents, the grammar of directives, the prompts and mutation all read it, so that
+none of them can drift from another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from dsl.anatomy import Anatomy
+from dsl.hardware import Hardware
+
+ForChip = Callable[[Hardware], str]  # "" where the chip has it, else why not
+ForKernel = Callable[[Anatomy], str]  # "" where it means something for the kernel, else why not
+
+POWERS = tuple(2**i for i in range(16))
+
+
+def _any_chip(hw: Hardware) -> str:
+    return ""
+
+
+def _any_kernel(kernel: Anatomy) -> str:
+    return ""
+
+
+def _amd(hw: Hardware) -> str:
+    return "" if hw.vendor == "amd" else "is an AMD knob"
+
+
+def _tma(hw: Hardware) -> str:
+    return "" if hw.has_tma else "needs the tensor memory accelerator of sm_90 and later"
+
+
+def _dies(hw: Hardware) -> str:
+    return "" if hw.dies > 1 or hw.vendor == "cpu" else "needs several dies with an L2 each"
+
+
+def _specialised(hw: Hardware) -> str:
+    return "" if hw.has_tma else "needs the warp specialisation of sm_90 and later"
+
+
+def _pivot(kernel: Anatomy) -> str:
+    found = any(a in kernel.streamable for a in kernel.pivots)
+    return "" if found else "this kernel keeps no running maximum"
+
+
+def _exponential(kernel: Anatomy) -> str:
+    return "" if kernel.exponentials else "this kernel has no exponential"
+
+
+def _uneven(kernel: Anatomy) -> str:
+    return "" if kernel.masked else "every tile of this kernel does the same work"
+
+
+def _streams(kernel: Anatomy) -> str:
+    return "" if kernel.streamable else "this kernel reduces no axis that a loop could walk"
+
+
+def _contracts(kernel: Anatomy) -> str:
+    return "" if kernel.contractions else "this kernel has no contraction"
+
+
+def _ranks(kernel: Anatomy) -> str:
+    return "" if kernel.graph.rank else "the program has no rank axis"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A word that an item may be. `argument`: what it takes in parentheses: nothing, a number of `numbers`, an axis."""
+
+    word: str
+    doc: str
+    argument: Literal["", "number", "axis"] = ""
+    numbers: tuple[int, ...] = ()
+    chip: ForChip = _any_chip
+    kernel: ForKernel = _any_kernel
+    lowered: bool = True
+
+    @property
+    def form(self) -> str:
+        return {"": self.word, "number": f"{self.word}(N)", "axis": f"{self.word}(AXIS)"}[self.argument]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One item of a directive. `key` "" is by position, "AXIS" stands for any axis of the kernel.
+
+    names: the item is a name: of an axis, a tensor or a bool of the program; `many` takes all that follow. size: bytes.
+    default: what holds where the item is absent; None: the item must be there (where the directive is).
+    """
+
+    key: str
+    doc: str
+    choices: tuple[Choice, ...] = ()
+    numbers: tuple[int, ...] = ()
+    names: Literal["", "axis", "tensor", "bool"] = ""
+    many: bool = False
+    size: bool = False
+    default: int | str | None = None
+
+    @property
+    def form(self) -> str:
+        """`stages=N`, `AXIS...`, `pointer | tma`: for documents and messages."""
+        words = [c.form for c in self.choices]
+        if self.numbers:
+            words.insert(0, "N")
+        if self.names:
+            words.insert(
+                0, {"axis": "AXIS", "tensor": "TENSOR", "bool": "NAME"}[self.names] + ("..." if self.many else "")
+            )
+        if self.size:
+            words.insert(0, "SIZE")
+        value = " | ".join(words)
+        return value if not self.key else f"{self.key}={value}"
+
+
+@dataclass(frozen=True)
+class DirectiveSpec:
+    """One directive. `lowered`: whether the lowering follows it yet; where not, checks say so and plain code results
+    ("advice") or lowering refuses ("refused")."""
+
+    name: str
+    doc: str
+    slots: tuple[Slot, ...]
+    chip: ForChip = _any_chip
+    kernel: ForKernel = _any_kernel
+    scope: Literal["kernel", "pipeline"] = "kernel"
+    lowered: Literal["yes", "advice", "refused"] = "yes"
+
+    @property
+    def form(self) -> str:
+        """`stream AXIS stages=N`."""
+        return " ".join((self.name, *(s.form if s.default is None else f"[{s.form}]" for s in self.slots)))
+
+    def slot(self, key: str) -> Slot | None:
+        """The slot of a key; for a directive over axes, of any key."""
+        return next((s for s in self.slots if s.key and s.key in (key, "AXIS")), None)
+
+    @property
+    def positional(self) -> tuple[Slot, ...]:
+        return tuple(s for s in self.slots if not s.key)
+
+
+def _table(*specs: DirectiveSpec) -> Mapping[str, DirectiveSpec]:
+    return MappingProxyType({s.name: s for s in specs})
+
+
+DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
+    DirectiveSpec(
+        "launch",
+        "how the kernels of the program are started",
+        (Slot("", "the launcher", (Choice("queue", "as tasks of one persistent kernel", lowered=False),)),),
+        scope="pipeline",
+        lowered="refused",
+    ),
+    DirectiveSpec(
+        "comm",
+        "how a collective moves its bytes",
+        (
+            Slot("", "what the collective is assigned to", names="tensor"),
+            Slot("engine", "who copies", (Choice("copy", "the copy engines"), Choice("sm", "the SMs")), default="sm"),
+            Slot("chunks", "pieces that are sent one by one", numbers=POWERS[:9], default=1),
+        ),
+        kernel=_ranks,
+        scope="pipeline",
+        lowered="refused",
+    ),
+    DirectiveSpec(
+        "tile",
+        "length of the block of each axis that one program instance or one trip of the loop holds",
+        (Slot("AXIS", "block length", (Choice("all", "the whole axis"),), POWERS),),
+    ),
+    DirectiveSpec(
+        "grid",
+        "the axes over whose tiles program instances are launched, slowest first; the rest is whole",
+        (Slot("", "axes", names="axis", many=True),),
+    ),
+    DirectiveSpec(
+        "order",
+        "in which order the tiles of the grid are started",
+        (
+            Slot(
+                "",
+                "the order",
+                (
+                    Choice("row", "as `grid` lists the axes, last one fastest"),
+                    Choice(
+                        "grouped",
+                        "in strips of N tiles of the last but one axis, so that L2 is shared",
+                        "number",
+                        POWERS[1:7],
+                    ),
+                    Choice("reverse", "this axis backwards", "axis"),
+                    Choice(
+                        "longest_first", "tiles with the longest loop first, so that the tail is short", kernel=_uneven
+                    ),
+                    Choice("arrival", "as the chunks of a collective arrive", kernel=_ranks, lowered=False),
+                ),
+                default="row",
+            ),
+            Slot("l2", "bytes of L2 that concurrent tiles should share", size=True, default=0),
+        ),
+    ),
+    DirectiveSpec(
+        "swizzle",
+        "which die gets which tiles",
+        (
+            Slot(
+                "",
+                "the map",
+                (
+                    Choice("none", "tiles go round the dies in turn"),
+                    Choice("dies", "all tiles of one slow index stay on one die and in its L2", chip=_dies),
+                ),
+            ),
+        ),
+    ),
+    DirectiveSpec(
+        "persistent",
+        "launch one program instance per SM and let each loop over its tiles",
+        (Slot("", "whether", (Choice("on", "loop over tiles"), Choice("off", "one instance per tile")), default="on"),),
+    ),
+    DirectiveSpec(
+        "stream",
+        "the reduced axis that a loop walks block by block, with loads running ahead",
+        (
+            Slot("", "the axis", names="axis"),
+            Slot(
+                "stages",
+                "blocks in flight: 1 loads when needed, N loads N - 1 ahead",
+                numbers=tuple(range(1, 9)),
+                default=1,
+            ),
+        ),
+        kernel=_streams,
+    ),
+    DirectiveSpec(
+        "split",
+        "run the blocks of the loop that need a mask apart from those that need none",
+        (Slot("", "what", (Choice("none", "one loop"), Choice("masked", "two loops, the first without masks"))),),
+        kernel=_streams,
+    ),
+    DirectiveSpec(
+        "load",
+        "how tiles come from memory",
+        (
+            Slot(
+                "",
+                "the path",
+                (
+                    Choice("pointer", "each thread computes addresses"),
+                    Choice("tma", "tensor descriptors: one thread asks for a whole tile", chip=_tma),
+                ),
+            ),
+        ),
+    ),
+    DirectiveSpec(
+        "roles",
+        "specialise warps: some only load, some only multiply",
+        (
+            Slot("load", "warps that load", numbers=(1, 2, 4), default=1),
+            Slot("mma", "groups of 4 warps that multiply", numbers=(1, 2, 3, 4), default=2),
+        ),
+        chip=_specialised,
+        kernel=_contracts,
+        lowered="advice",
+    ),
+    DirectiveSpec(
+        "registers",
+        "registers per thread of each role",
+        (
+            Slot("load", "of warps that load", numbers=tuple(range(24, 257, 8)), default=24),
+            Slot("mma", "of warps that multiply", numbers=tuple(range(24, 257, 8)), default=240),
+        ),
+        chip=_specialised,
+        lowered="advice",
+    ),
+    DirectiveSpec(
+        "hold",
+        "keep an operand that no trip changes close to the matrix units",
+        (
+            Slot("", "the operand", names="tensor"),
+            Slot("", "where", (Choice("registers", "in registers"), Choice("shared", "in shared memory"))),
+        ),
+        chip=_specialised,
+        lowered="advice",
+    ),
+    DirectiveSpec(
+        "issue",
+        "when the next contraction of the loop is issued",
+        (
+            Slot(
+                "",
+                "when",
+                (
+                    Choice("in_order", "after this trip's arithmetic"),
+                    Choice("next_contraction", "before this trip's arithmetic, to run beside it"),
+                ),
+            ),
+        ),
+        chip=_specialised,
+        kernel=_contracts,
+        lowered="advice",
+    ),
+    DirectiveSpec(
+        "rescale",
+        "when the sums are brought to a new running maximum",
+        (
+            Slot(
+                "",
+                "when",
+                (
+                    Choice("always", "at every block"),
+                    Choice(
+                        "lazy",
+                        "only when the maximum rose by more than N in log2",
+                        "number",
+                        tuple(range(1, 17)),
+                        kernel=_pivot,
+                    ),
+                    Choice(
+                        "speculative",
+                        "as if it never rose, with a slow path beside; needs `roles`",
+                        chip=_specialised,
+                        kernel=_pivot,
+                        lowered=False,
+                    ),
+                ),
+            ),
+        ),
+    ),
+    DirectiveSpec(
+        "reduce",
+        "who reduces a row",
+        (
+            Slot(
+                "rows",
+                "who",
+                (
+                    Choice("across", "threads of a warp together"),
+                    Choice("per_thread", "each thread its part, joined last"),
+                ),
+            ),
+        ),
+        chip=_specialised,
+        lowered="advice",
+    ),
+    DirectiveSpec(
+        "exponent",
+        "how exponentials are computed",
+        (
+            Slot(
+                "",
+                "how",
+                (
+                    Choice("exp", "as written: a multiplication by log2(e), then exp2"),
+                    Choice("exp2", "with log2(e) folded into the scale before it", kernel=_exponential),
+                ),
+            ),
+        ),
+    ),
+    DirectiveSpec(
+        "skip",
+        "jump over a tile where this bool is false everywhere",
+        (Slot("", "the bool", names="bool", many=True),),
+        kernel=_streams,
+    ),
+    DirectiveSpec("warps", "warps (waves) of a program instance", (Slot("", "how many", numbers=(1, 2, 4, 8, 16)),)),
+    DirectiveSpec(
+        "waves_per_eu",
+        "waves per SIMD that the compiler leaves registers for; 0 leaves it to the compiler",
+        (Slot("", "how many", numbers=(0, 1, 2, 3, 4)),),
+        chip=_amd,
+    ),
+    DirectiveSpec(
+        "matrix_instr",
+        "rows of the matrix instruction",
+        (Slot("", "rows", numbers=(16, 32)),),
+        chip=_amd,
+        kernel=_contracts,
+    ),
+)
+
+# What holds where a directive is absent (`KernelSchedule` has the same values). None: no such item.
+DEFAULTS: Mapping[str, int | str] = MappingProxyType(
+    {
+        "order": "row",
+        "swizzle": "none",
+        "persistent": "off",
+        "stages": 1,
+        "split": "none",
+        "load": "pointer",
+        "rescale": "always",
+        "exponent": "exp",
+        "warps": 4,
+        "waves_per_eu": 0,
+        "matrix_instr": 0,
+    }
+)

@@ -1,0 +1,78 @@
+"""How much a schedule holds at once: block lengths, the largest tile, shared memory. Estimates that cost no compiler.
+
+The shared memory is a lower bound, fitted to what Triton 3.6 and 3.9 allocate: what it rejects does not fit; what it
+lets through is read from the machine code later.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dsl.anatomy import Anatomy, Load, Sizes
+from dsl.hardware import Hardware
+from dsl.schedule import KernelSchedule
+
+BITS = {"f32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "int8": 8, "i32": 32, "bool": 8}
+BITS |= {"mxfp8": 8, "mxfp4": 4, "nvfp4": 4}
+SMALLEST_WHOLE = 16  # a whole axis of unknown length counts as this: the least that a contraction is padded to
+MAX_TILE = 2**20  # elements of one value: Triton's TRITON_MAX_TENSOR_NUMEL
+
+
+def grid_of(kernel: Anatomy, schedule: KernelSchedule) -> tuple[str, ...]:
+    """The grid axes, slowest first: as written, else every output axis that no tile needs whole."""
+    if schedule.grid:
+        return schedule.grid
+    whole = {a for a, t in schedule.tile.items() if t == "all"}
+    return tuple(a for a in kernel.outputs if a not in kernel.held and a not in whole)
+
+
+def lengths(kernel: Anatomy, schedule: KernelSchedule, sizes: Sizes | None) -> dict[str, int]:
+    """Per axis of the kernel, how much of it one tile holds; a whole axis is padded to a power of two."""
+    grid = grid_of(kernel, schedule)
+    found: dict[str, int] = {}
+    for axis in kernel.axes:
+        tile = schedule.tile.get(axis)
+        if axis in grid or axis == schedule.stream:
+            found[axis] = tile if isinstance(tile, int) else 1
+        elif axis in kernel.within or axis == kernel.graph.rank:
+            found[axis] = 1  # a loop of its own, or one shard
+        elif sizes is not None and axis in sizes:
+            found[axis] = 2 ** math.ceil(math.log2(max(1, sizes[axis])))
+        else:
+            found[axis] = SMALLEST_WHOLE
+    return found
+
+
+def load_bytes(kernel: Anatomy, load: Load, held: dict[str, int]) -> int:
+    """Bytes of one tile of a load. A coarse axis that a finer one moves counts once."""
+    elements = 1
+    for axis in load.axes:
+        if axis in held:
+            elements *= held[axis]
+    return elements * BITS.get(load.dtype, 32) // 8
+
+
+def largest_value(kernel: Anatomy, held: dict[str, int]) -> tuple[int, tuple[str, ...]]:
+    """Elements of the largest value that one tile computes, and its axes."""
+    return max((math.prod(held.get(a, 1) for a in axes), axes) for axes in kernel.values)
+
+
+def shared_bytes(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware, sizes: Sizes | None) -> int:
+    """Bytes of shared memory that one block needs at the very least for the operands of its contractions.
+
+    In a loop of S stages the operands that it walks are held S times (S - 1 times where loads pass through registers on
+    their way, as on AMD, and one at a time without a pipeline); what no trip changes is held once where the matrix
+    units read shared memory themselves (sm_90, sm_100).
+    """
+    held = lengths(kernel, schedule, sizes)
+    staged = [load for load in kernel.loads if load.staged]
+    walked = [load_bytes(kernel, x, held) for x in staged if schedule.stream in x.moved_by]
+    inside = {t for c in kernel.contractions if schedule.stream in c.tiled for t in c.tensors}
+    kept = [x for x in staged if schedule.stream not in x.moved_by and x.tensor in inside]
+    resident = [load_bytes(kernel, x, held) for x in kept]
+    reads_shared = hw.arch in ("sm_90", "sm_100")
+    if schedule.stages == 1:
+        loop = max(walked, default=0)
+    else:
+        loop = sum(walked) * (schedule.stages - (0 if reads_shared else 1))
+    return loop + (sum(resident) if reads_shared and walked else 0)

@@ -1,0 +1,602 @@
+"""What a schedule may say: form and legality of every directive, and how directives fit together.
+
+Each rule gives a Diagnostic with position, what is legal on this chip and the nearest fix; nothing here raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dsl.anatomy import Anatomy, Sizes
+from dsl.diagnostics import Diagnostic, nearest
+from dsl.directives import DIRECTIVES, Choice, DirectiveSpec, Slot
+from dsl.footprint import MAX_TILE, grid_of, largest_value, lengths, shared_bytes
+from dsl.hardware import HARDWARE, Hardware
+from dsl.schedule import KernelSchedule
+from dsl.syntax import Directive, Item, Program, Span, Word
+
+OPEN = "?"
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Effective:
+    """A directive as it holds on one chip: items by key or by position, each with the line that it comes from."""
+
+    spec: DirectiveSpec
+    directive: Directive
+    keyed: dict[str, Item]
+    bare: tuple[Item, ...]
+
+
+def effective(directives: Sequence[Directive], hw: Hardware | None) -> dict[str, Effective]:
+    """Common directives, then those of the chip's `for` lines over them, item by item (rule 32)."""
+    found: dict[str, Effective] = {}
+    common = [d for d in directives if not d.chips]
+    special = [d for d in directives if hw is not None and (hw.arch in d.chips or hw.name in d.chips)]
+    for d in (*common, *special):
+        if d.name not in DIRECTIVES:
+            continue
+        keyed = {i.key: i for i in d.items if i.key is not None}
+        bare = tuple(i for i in d.items if i.key is None)
+        old = found.get(d.name)
+        if old is not None:
+            keyed, bare = {**old.keyed, **keyed}, bare or old.bare
+        found[d.name] = Effective(DIRECTIVES[d.name], d, keyed, bare)
+    return found
+
+
+# Form: every directive by itself ------------------------------------------------------------------------------------
+
+
+def form(directives: Sequence[Directive], scope: str, program: Program, kernel: Anatomy | None) -> Iterator[Diagnostic]:
+    """Names, keys, values and duplicates of directives, whatever the chip."""
+    seen: dict[tuple[str, tuple[str, ...]], Directive] = {}
+    for d in directives:
+        yield from _chips(d)
+        spec = DIRECTIVES.get(d.name)
+        if spec is None:
+            yield _unknown("directive", d.name, tuple(DIRECTIVES), d.span)
+            continue
+        if spec.scope != scope:
+            where = "the bare `schedule` block" if spec.scope == "pipeline" else "a kernel's `schedule` block"
+            yield Diagnostic("misplaced-directive", f"`{d.name}` belongs into {where}", d.span, legal=spec.form)
+            continue
+        first = seen.setdefault((d.name, d.chips), d)
+        if first is not d and d.name not in ("comm", "hold"):
+            yield Diagnostic(
+                "duplicate-directive",
+                f"`{d.name}` stands twice in this block; the first is in line {first.span.line}",
+                d.span,
+                legal=f"one `{d.name}` line: {spec.form}",
+                fix=f"merge the two into one `{d.name}` line",
+            )
+        yield from _items(d, spec, program, kernel)
+
+
+def _chips(d: Directive) -> Iterator[Diagnostic]:
+    known = {n for hw in HARDWARE.values() for n in (hw.name, hw.arch)}
+    for chip in d.chips:
+        if chip not in known:
+            yield _unknown("chip", chip, sorted(known), d.span)
+
+
+def _items(d: Directive, spec: DirectiveSpec, program: Program, kernel: Anatomy | None) -> Iterator[Diagnostic]:
+    slots = list(spec.positional)
+    bare = [i for i in d.items if i.key is None]
+    for n, item in enumerate(bare):
+        slot = slots[n] if n < len(slots) else slots[-1] if slots and slots[-1].many else None
+        if slot is None:
+            text = _text(item.value)
+            yield Diagnostic(
+                "extra-item",
+                f"`{d.name}` takes no item `{text}`",
+                item.span,
+                legal=spec.form,
+                fix=_keyed_fix(spec, item) or f"remove `{text}`",
+            )
+        else:
+            yield from _value(d, item, slot, program, kernel)
+    for slot in slots[len(bare) :]:
+        if slot.default is None:
+            yield Diagnostic("missing-item", f"`{d.name}` says no {slot.doc}", d.span, legal=spec.form)
+    seen: set[str] = set()
+    for item in d.items:
+        if item.key is None:
+            continue
+        found = spec.slot(item.key)
+        if found is None:
+            keys = [s.key for s in spec.slots if s.key]
+            near = nearest(item.key, keys)
+            yield Diagnostic(
+                "unknown-key",
+                f"`{d.name}` has no `{item.key}=`",
+                item.span,
+                legal=spec.form,
+                fix=f"`{near}=`" if near else f"remove `{item.key}={_text(item.value)}`",
+            )
+        elif item.key in seen:
+            yield Diagnostic("duplicate-key", f"`{item.key}=` stands twice", item.span, fix="keep one of them")
+        else:
+            yield from _value(d, item, found, program, kernel)
+        seen.add(item.key)
+    if not d.items and all(s.key for s in spec.slots) and any(s.default is None for s in spec.slots):
+        yield Diagnostic("missing-item", f"`{d.name}` says nothing", d.span, legal=spec.form)
+
+
+def _keyed_fix(spec: DirectiveSpec, item: Item) -> str:
+    """`stream n 2` was meant as `stream n stages=2`."""
+    if isinstance(item.value, Word):
+        return ""
+    key = next((s.key for s in spec.slots if s.key and s.key != "AXIS" and s.numbers), "")
+    return f"`{key}={item.value}`" if key else ""
+
+
+def _value(d: Directive, item: Item, slot: Slot, program: Program, kernel: Anatomy | None) -> Iterator[Diagnostic]:
+    label = f"{d.name} {item.key}=" if item.key else f"{d.name} "
+    value, at = item.value, item.span
+    if slot.key == "AXIS" and item.key is not None:
+        yield from _axis(item.key, at, program, kernel)
+    if isinstance(value, Word) and value.id == OPEN:
+        if slot.numbers:
+            yield Diagnostic(
+                "open-number",
+                f"`{label}?` is left open: a search fills it in",
+                at,
+                legal=_numbers(slot.numbers),
+                severity="hint",
+            )
+        else:
+            yield Diagnostic("open-choice", f"`{label}?`: only numbers can be left open", at, legal=slot.form)
+        return
+    if isinstance(value, int):
+        if slot.size:
+            return
+        if not slot.numbers:
+            words = _words(slot.choices, None) or slot.form
+            yield Diagnostic("not-a-number", f"`{label}{value}`: {slot.doc} is no number", at, legal=words)
+        elif value not in slot.numbers:
+            powers = slot.numbers[:4] == (1, 2, 4, 8) and len(slot.numbers) > 8
+            why = "is no power of two" if powers and value not in (0,) else "is out of range"
+            near = min(slot.numbers, key=lambda n: (abs(n - value), n))
+            yield Diagnostic(
+                "bad-number",
+                f"`{label}{value}` {why}",
+                at,
+                legal=_numbers(slot.numbers),
+                fix=f"`{label}{near}`",
+            )
+        return
+    if slot.names:
+        if value.args:
+            yield Diagnostic("bad-name", f"`{_text(value)}` is no name", at, legal=slot.form)
+        elif slot.names == "axis":
+            yield from _axis(value.id, at, program, kernel)
+        else:
+            names = [t.name for s in program.algorithm.statements for t in s.targets]
+            names += [t.name for t in program.algorithm.inputs]
+            if value.id not in names:
+                yield _unknown("name", value.id, names, at)
+        return
+    choice = next((c for c in slot.choices if c.word == value.id), None)
+    if choice is None:
+        near_word = nearest(value.id, [c.word for c in slot.choices])
+        legal = _words(slot.choices, None) or _numbers(slot.numbers) or slot.form
+        yield Diagnostic(
+            "unknown-word",
+            f"unknown {d.name} `{value.id}`",
+            at,
+            legal=legal,
+            fix=f"`{d.name} {near_word}`" if near_word else "",
+        )
+    else:
+        yield from _argument(d, value, choice, at, program, kernel)
+
+
+def _argument(
+    d: Directive, value: Word, choice: Choice, at: Span, program: Program, kernel: Anatomy | None
+) -> Iterator[Diagnostic]:
+    wanted = 1 if choice.argument else 0
+    if len(value.args) != wanted:
+        yield Diagnostic(
+            "bad-argument",
+            f"`{value.id}` takes {'one argument' if wanted else 'no argument'}, got {len(value.args)}",
+            at,
+            legal=choice.form,
+        )
+    elif choice.argument == "axis":
+        yield from _axis(str(value.args[0]), at, program, kernel)
+    elif choice.argument == "number" and value.args[0] not in choice.numbers:
+        given = value.args[0]
+        near = min(choice.numbers, key=lambda n: (abs(n - given), n)) if isinstance(given, int) else choice.numbers[0]
+        yield Diagnostic(
+            "bad-number",
+            f"`{d.name} {_text(value)}` is out of range",
+            at,
+            legal=", ".join(f"{value.id}({n})" for n in choice.numbers),
+            fix=f"`{d.name} {value.id}({near})`",
+        )
+
+
+def _axis(name: str, at: Span, program: Program, kernel: Anatomy | None) -> Iterator[Diagnostic]:
+    """Whether the program has this axis, and the kernel can be cut along it."""
+    everywhere = dict.fromkeys(a for t in program.algorithm.inputs for a in t.axes or ())
+    everywhere |= dict.fromkeys(a.name for a in program.algorithm.axes)
+    if kernel is None:
+        if name not in everywhere:
+            yield _unknown("axis", name, tuple(everywhere), at)
+    elif name not in kernel.axes:
+        legal = " ".join(kernel.axes)
+        fine = next((f for f in kernel.axes if kernel.graph.coarse_over(name, f)), "")
+        if name not in kernel.graph.axes:
+            yield _unknown("axis", name, kernel.axes, at)
+        elif fine:
+            yield Diagnostic(
+                "coarse-axis", f"`{name}` follows `{fine}` and is not cut by itself", at, legal, f"`{fine}`"
+            )
+        else:
+            what = " ".join(kernel.writes)
+            yield Diagnostic("axis-not-here", f"the kernel of `{what}` has no axis `{name}`", at, legal)
+
+
+# Fit: one kernel on one chip ----------------------------------------------------------------------------------------
+
+
+def fit(
+    kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective], hw: Hardware | None, sizes: Sizes | None
+) -> Iterator[Diagnostic]:
+    """What the chip lacks, what the kernel has no use for, what contradicts itself. Assumes that `form` was clean."""
+    for e in found.values():
+        yield from _lacks(e, kernel, hw)
+    yield from _cuts(kernel, schedule, found)
+    yield from _orders(kernel, schedule, found)
+    yield from _pivots(kernel, schedule, found)
+    yield from _skips(kernel, schedule, found)
+    if hw is not None and not any(_is_open(i) for e in found.values() for i in (*e.keyed.values(), *e.bare)):
+        yield from _room(kernel, schedule, found, hw, sizes)
+
+
+def lacks(e: Effective, hw: Hardware) -> Iterator[Diagnostic]:
+    """What of this directive the chip has not."""
+    why = e.spec.chip(hw)
+    if why:
+        yield Diagnostic(
+            "chip-lacks", f"`{e.spec.name}` {why}; {hw.name} has none", e.directive.span, fix=_remove(e.directive)
+        )
+        return
+    for item, slot in _slotted(e):
+        if isinstance(item.value, Word):
+            choice = next((c for c in slot.choices if c.word == item.value.id), None)
+            why = choice.chip(hw) if choice else ""
+            if why:
+                good = _words(slot.choices, hw)
+                yield Diagnostic(
+                    "chip-lacks",
+                    f"`{e.spec.name} {item.value.id}` {why}; {hw.name} has none",
+                    item.span,
+                    legal=f"on {hw.name}: {good}",
+                    fix=f"`{e.spec.name} {slot.choices[0].word}`",
+                )
+
+
+def _lacks(e: Effective, kernel: Anatomy, hw: Hardware | None) -> Iterator[Diagnostic]:
+    if hw is not None:
+        yield from lacks(e, hw)
+    why = e.spec.kernel(kernel)
+    default = all(_is_default(i, s) for i, s in _slotted(e))
+    if why and not (default and e.bare):
+        yield Diagnostic(
+            "no-use", f"`{e.spec.name}` has nothing to act on: {why}", e.directive.span, fix=_remove(e.directive)
+        )
+        return
+    for item, slot in _slotted(e):
+        if isinstance(item.value, Word):
+            choice = next((c for c in slot.choices if c.word == item.value.id), None)
+            why = choice.kernel(kernel) if choice else ""
+            if why:
+                name = f"{e.spec.name} {item.value.id}"
+                yield Diagnostic(
+                    "no-use", f"`{name}` has nothing to act on: {why}", item.span, fix=_remove(e.directive)
+                )
+    if e.spec.lowered == "advice":
+        yield Diagnostic(
+            "plain-lowering",
+            f"`{e.spec.name}` is checked, but this version lowers to plain Triton without it",
+            e.directive.span,
+            severity="warning",
+        )
+
+
+def _cuts(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective]) -> Iterator[Diagnostic]:
+    """Rule 19: every axis is grid, streamed or whole."""
+    tiles = found["tile"].keyed if "tile" in found else {}
+    grid = grid_of(kernel, schedule)
+    if "grid" in found:
+        yield from _grid(kernel, found["grid"], tiles)
+    if "stream" in found:
+        yield from _stream(kernel, schedule, found["stream"], tiles, "grid" in found and schedule.stream in grid)
+    elif "split" in found and schedule.split_masked:
+        at = found["split"].directive
+        yield Diagnostic(
+            "split-without-stream",
+            "`split masked` splits a loop, and nothing is streamed",
+            at.span,
+            legal="stream " + " | ".join(kernel.streamable),
+            fix=_remove(at),
+        )
+    for axis, item in tiles.items():
+        if isinstance(item.value, int) and axis in kernel.axes and axis not in grid and axis != schedule.stream:
+            if axis in kernel.held:
+                why = "every element of the output needs it whole"
+                fix = f"`{axis}=all`"
+            elif axis in kernel.streamable:
+                why = "it is neither in `grid` nor streamed, so it is whole"
+                fix = f"`stream {axis}`, or `{axis}=all`"
+            elif axis in kernel.outputs:
+                why = "it is not in `grid`, so it is whole"
+                fix = f"add `{axis}` to `grid`, or `{axis}=all`"
+            else:
+                why = "it is reduced inside another reduction, so it is whole"
+                fix = f"`{axis}=all`"
+            yield Diagnostic("tile-of-whole", f"`tile {axis}={item.value}`: {why}", item.span, fix=fix)
+
+
+def _grid(kernel: Anatomy, e: Effective, tiles: dict[str, Item]) -> Iterator[Diagnostic]:
+    seen: set[str] = set()
+    for item in e.bare:
+        axis = item.value.id if isinstance(item.value, Word) else ""
+        legal = " ".join(a for a in kernel.outputs if a not in kernel.held)
+        if axis in seen:
+            yield Diagnostic("grid-twice", f"`{axis}` stands twice in `grid`", item.span, legal, "keep one of them")
+        elif axis in kernel.held:
+            yield Diagnostic(
+                "grid-held",
+                f"`{axis}` is reduced over and also stored: each tile needs it whole",
+                item.span,
+                legal,
+                f"remove `{axis}` from `grid`; `tile {axis}=all`",
+            )
+        elif axis in kernel.reduced and axis not in kernel.outputs:
+            fix = f"`stream {axis}`" if axis in kernel.streamable else f"remove `{axis}`"
+            yield Diagnostic(
+                "grid-reduced", f"`{axis}` is summed up in this kernel and cannot be in `grid`", item.span, legal, fix
+            )
+        elif axis in tiles and isinstance(tiles[axis].value, Word) and tiles[axis].value.id == "all":  # type: ignore[union-attr]
+            yield Diagnostic(
+                "grid-whole",
+                f"`{axis}` is in `grid` and whole at once",
+                item.span,
+                fix=f"remove `{axis}` from `grid`, or give it a tile",
+            )
+        seen.add(axis)
+
+
+def _stream(
+    kernel: Anatomy, schedule: KernelSchedule, e: Effective, tiles: dict[str, Item], in_grid: bool
+) -> Iterator[Diagnostic]:
+    axis = schedule.stream or ""
+    at = e.bare[0].span if e.bare else e.directive.span
+    legal = " | ".join(f"stream {a}" for a in kernel.streamable)
+    if axis in kernel.outputs:
+        if axis in kernel.held:
+            why = "it is reduced over and also stored: each tile needs it whole"
+        else:
+            why = "it is an axis of what the kernel writes"
+        fix = f"`tile {axis}=all`" if axis in kernel.held else f"put `{axis}` in `grid`"
+        yield Diagnostic("stream-output", f"`stream {axis}`: {why}", at, legal, fix)
+    elif axis not in kernel.streamable:
+        yield Diagnostic(
+            "stream-inner",
+            f"`stream {axis}`: it is reduced inside another reduction, not by the outer loop",
+            at,
+            legal,
+            f"`{legal.split(' | ')[0]}`" if legal else "",
+        )
+    elif in_grid:
+        yield Diagnostic(
+            "stream-in-grid", f"`{axis}` is streamed and in `grid` at once", at, fix=f"remove `{axis}` from `grid`"
+        )
+    elif axis not in tiles:
+        yield Diagnostic(
+            "stream-untiled",
+            f"`{axis}` is streamed but has no tile",
+            at,
+            legal=f"tile {axis}=16, 32, 64, 128, ...",
+            fix=f"`tile {axis}=64`",
+        )
+    elif isinstance(tiles[axis].value, Word) and not _is_open(tiles[axis]):
+        yield Diagnostic(
+            "stream-whole",
+            f"`{axis}` is streamed and whole at once",
+            tiles[axis].span,
+            fix=f"`tile {axis}=64`, or remove the `stream` line",
+        )
+    block = dict(kernel.blocks).get(axis)
+    tile = schedule.tile.get(axis)
+    if axis in dict(kernel.blocks) and axis in tiles and isinstance(tile, int) and tile != block:
+        yield Diagnostic(
+            "runmax-tile",
+            f"`tile {axis}={tile}`: a running maximum goes by blocks of {block}",
+            tiles[axis].span,
+            legal=f"tile {axis}={block}",
+            fix=f"`{axis}={block}`",
+        )
+
+
+def _orders(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective]) -> Iterator[Diagnostic]:
+    """Rule 28: orders are over axes of the grid."""
+    if "order" not in found or not found["order"].bare:
+        return
+    item = found["order"].bare[0]
+    grid = grid_of(kernel, schedule)
+    name, args = schedule.order
+    if name == "reverse" and args and args[0] not in grid and args[0] in kernel.axes:
+        yield Diagnostic(
+            "order-axis",
+            f"`order reverse({args[0]})`: `{args[0]}` is not in `grid`",
+            item.span,
+            legal=", ".join(f"reverse({a})" for a in grid),
+        )
+    if name == "grouped" and len(grid) < 2:
+        yield Diagnostic(
+            "order-axis", "`order grouped` needs two axes in `grid`", item.span, legal="row", fix="`order row`"
+        )
+
+
+_LARGEST = {"f16": 15, "e5m2": 15, "e4m3": 0, "int8": 0, "mxfp4": 0, "nvfp4": 0}  # log2 of room above 1
+
+
+def _pivots(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective]) -> Iterator[Diagnostic]:
+    """Rule 24: under lazy(t) an exponential reaches 2^t, which every cast on the way must hold."""
+    name, args = schedule.rescale
+    if "rescale" not in found or not found["rescale"].bare:
+        return
+    item = found["rescale"].bare[0]
+    if name == "speculative" and "roles" not in found:
+        yield Diagnostic(
+            "needs-roles",
+            "`rescale speculative` needs warps with roles",
+            item.span,
+            legal="always, lazy(N)",
+            fix="`roles load=1 mma=2`, or `rescale lazy(8)`",
+        )
+    if name == "lazy" and args and isinstance(args[0], int):
+        casts = [d for c in kernel.contractions if c.after_exp for d in c.dtypes if d]
+        room = min((_LARGEST.get(d, 64) for d in casts), default=64)
+        if args[0] > room:
+            tight = next(d for d in casts if _LARGEST.get(d, 64) == room)
+            legal = f"lazy(1) to lazy({room})" if room else "always"
+            yield Diagnostic(
+                "lazy-range",
+                f"`rescale lazy({args[0]})` lets exponentials grow to 2^{args[0]}, and {tight} cannot hold that",
+                item.span,
+                legal=legal,
+                fix=f"`rescale lazy({room})`" if room else "`rescale always`",
+            )
+
+
+def _skips(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective]) -> Iterator[Diagnostic]:
+    """Rule 29: a false x over the whole tile must leave every carried value as it is."""
+    if "skip" not in found:
+        return
+    good = [n for n, axes in kernel.selectors if schedule.stream in axes]
+    for item in found["skip"].bare:
+        name = item.value.id if isinstance(item.value, Word) else ""
+        if schedule.stream is None:
+            yield Diagnostic(
+                "skip-without-stream", f"`skip {name}`: nothing is streamed", item.span, fix="add a `stream` line"
+            )
+        elif name not in kernel.booleans:
+            yield Diagnostic("skip-not-bool", f"`{name}` is no bool of this program", item.span, legal=", ".join(good))
+        elif name not in good:
+            yield Diagnostic(
+                "skip-changes",
+                f"`skip {name}` would change the result: where `{name}` is false the sums still grow",
+                item.span,
+                legal=", ".join(good),
+                fix=f"mask first: where({name}, x, -inf)",
+            )
+
+
+def _room(
+    kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective], hw: Hardware, sizes: Sizes | None
+) -> Iterator[Diagnostic]:
+    """What is too large for the chip, with the nearest setting that fits."""
+    at = found["tile"].directive.span if "tile" in found else Span()
+    elements, axes = largest_value(kernel, lengths(kernel, schedule, sizes))
+    if elements > MAX_TILE:
+        yield Diagnostic(
+            "tile-too-large",
+            f"a value over {' '.join(axes)} has {elements:,} elements in one tile; {MAX_TILE:,} is the most",
+            at,
+            fix=_smaller(kernel, schedule, lambda s: largest_value(kernel, lengths(kernel, s, sizes))[0] <= MAX_TILE),
+        )
+        return
+    need = shared_bytes(kernel, schedule, hw, sizes)
+    if need > hw.shared_bytes:
+        has = hw.shared_bytes // KIB
+        stages = f" stages={schedule.stages}" if schedule.stream else ""
+        tile = " ".join(f"{a}={t}" for a, t in schedule.tile.items() if isinstance(t, int) and t > 1)
+        yield Diagnostic(
+            "shared-memory",
+            f"tile {tile}{stages} needs {-(-need // KIB)} KiB of shared memory; {hw.name} has {has} KiB",
+            at,
+            fix=_smaller(kernel, schedule, lambda s: shared_bytes(kernel, s, hw, sizes) <= hw.shared_bytes),
+        )
+
+
+def _smaller(kernel: Anatomy, schedule: KernelSchedule, fits) -> str:  # type: ignore[no-untyped-def]
+    """The nearest smaller schedule that fits: fewer stages first, then half the longest block, and so on."""
+    from dataclasses import replace
+
+    s, said = schedule, ""
+    while True:
+        if s.stages > 1:
+            s = replace(s, stages=s.stages - 1)
+            said = f"stages={s.stages} fits"
+        else:
+            blocks = {a: t for a, t in s.tile.items() if isinstance(t, int) and t > 16}
+            if not blocks:
+                return ""
+            axis = max(blocks, key=lambda a: blocks[a])
+            s = replace(s, tile={**s.tile, axis: blocks[axis] // 2})
+            changed = " ".join(f"{a}={t}" for a, t in s.tile.items() if t != schedule.tile[a])
+            said = f"{changed}{' stages=1' if schedule.stages > 1 else ''} fits"
+        if fits(s):
+            return said
+
+
+# Words --------------------------------------------------------------------------------------------------------------
+
+
+def _slotted(e: Effective) -> Iterator[tuple[Item, Slot]]:
+    slots = e.spec.positional
+    for n, item in enumerate(e.bare):
+        slot = slots[n] if n < len(slots) else slots[-1] if slots and slots[-1].many else None
+        if slot is not None:
+            yield item, slot
+    for key, item in e.keyed.items():
+        slot = e.spec.slot(key)
+        if slot is not None:
+            yield item, slot
+
+
+def _is_open(item: Item) -> bool:
+    return isinstance(item.value, Word) and item.value.id == OPEN
+
+
+def _is_default(item: Item, slot: Slot) -> bool:
+    """The first choice of a slot is what holds without the directive."""
+    return isinstance(item.value, Word) and bool(slot.choices) and item.value.id == slot.choices[0].word
+
+
+def _text(value: int | Word) -> str:
+    if isinstance(value, Word):
+        return value.id + (f"({', '.join(map(str, value.args))})" if value.args else "")
+    return str(value)
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    if len(numbers) > 10:
+        return f"{', '.join(map(str, numbers[:4]))}, ... {numbers[-1]}"
+    return ", ".join(map(str, numbers))
+
+
+def _words(choices: Sequence[Choice], hw: Hardware | None) -> str:
+    return ", ".join(c.form for c in choices if hw is None or not c.chip(hw))
+
+
+def _remove(d: Directive) -> str:
+    return f"remove the `{d.name}` line"
+
+
+def _unknown(what: str, name: str, known: Sequence[str], at: Span) -> Diagnostic:
+    near = nearest(name, known)
+    return Diagnostic(
+        f"unknown-{what}",
+        f"unknown {what} `{name}`",
+        at,
+        legal=", ".join(dict.fromkeys(known)),
+        fix=f"`{near}`" if near else "",
+    )
