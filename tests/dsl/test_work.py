@@ -150,7 +150,7 @@ def test_a_selection_keeps_its_share_also_where_it_is_stored() -> None:
     sparse = 4 * B * H * SIZES["sla"]["n"] ** 2 * D * (5 * blocks // 100) / blocks
     assert sparse < w.total_flops < 3 * sparse  # and the linear branch
     assert sparse < w.kernels[-1].total_flops < 3 * sparse
-    assert w.kept < 0.1
+    assert w.kept < 0.15
 
 
 def test_memory_bound_programs_have_no_contraction() -> None:
