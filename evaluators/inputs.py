@@ -9,7 +9,7 @@ them into the bytes that cross to a worker.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -79,6 +79,13 @@ DISTRIBUTIONS: dict[str, Callable[[tuple[int, ...], str, np.random.Generator], A
     "large_logits": _large_logits,
     "near_constant": _near_constant,
 }
+
+
+def pairings(checks: Sequence[Workload], rng: np.random.Generator) -> list[tuple[Workload, str]]:
+    """Each check size with a distribution: all of them by turns, from a random first."""
+    names = list(DISTRIBUTIONS)
+    first = int(rng.integers(len(names)))
+    return [(workload, names[(first + i) % len(names)]) for i, workload in enumerate(checks)]
 
 
 def draw(shape: tuple[int, ...], dtype: str, distribution: str, rng: np.random.Generator) -> Array:

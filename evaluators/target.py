@@ -28,13 +28,13 @@ class Workload:
 @dataclass(frozen=True)
 class Target:
     """reference: a PyTorch function `(*inputs, **params) -> tensor or tuple`, inputs in the program's order, run in
-    float64 for exact values and in the declared dtypes for the honest low-precision error.
+    float64: its values are what the program has to mean.
 
     seed: the naive program. workloads: public, they make the score. hidden: for promotion only. checks: small sizes for
     correctness, tails included. tiny: sizes for the meaning gate (>= 3 blocks and a ragged tail on any block axis).
     Empty checks, tiny and hidden are derived from the workloads by `evaluators.loading.complete`.
-    make_inputs: optional `(workload, distribution, rng) -> dict name -> numpy array`; the default draws every input from
-    the named distribution by its declared dtype. unit: what the score counts. opens: what an agent may change.
+    make_inputs: optional `(workload, distribution, rng) -> dict name -> numpy array`; the default draws every input
+    from the named distribution by its declared dtype. unit: what the score counts. opens: what an agent may change.
     tier: largest relative L2 distance allowed between the exact and the rounded meaning.
     """
 

@@ -46,7 +46,7 @@ TARGET = Target(
     checks=(
         workload(200, 136, 150),
         workload(72, 140, 264),
-        workload(130, 70, 328),
+        workload(40, 72, 1032),
         workload(140, 264, 72),
     ),
     tiny=(workload(5, 9, 7), workload(8, 6, 16)),

@@ -46,7 +46,7 @@ TARGET = Target(
     checks=(
         workload(200, 150, 136),
         workload(72, 264, 140),
-        workload(130, 328, 70),
+        workload(40, 1032, 72),
         workload(140, 72, 264),
     ),
     tiny=(workload(5, 7, 9), workload(8, 16, 6)),
