@@ -1,0 +1,131 @@
+"""From the archive to a report: reads one run, read-only, and says nothing about how it will look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from avo.history import History
+from avo.report.derive import Gain, complete
+from avo.report.model import BudgetInfo, Candidate, ChipInfo, ReportModel, RunInfo, TargetInfo
+from evaluators.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from archive.archive import Archive
+    from archive.records import Run
+
+
+def build_model(archive: Archive, run: int | None = None) -> ReportModel:
+    """The report of a run, of the newest where none is named. Raises ArchiveError where there is no such run."""
+    row = archive.run(run)
+    found = archive.candidates(row.id)
+    judged = {c.k: evaluation for c, evaluation in archive.evaluations(found)}
+    history = History.of(archive, row.id)
+    committed: set[int] = set()
+    gains: dict[int, Gain] = {}
+    for past in history.upto(len(history) - 1) if len(history) else ():
+        if past.committed:
+            committed.add(past.k)
+            against = history.compared(past)
+            if against is not None:
+                measured = past.evaluation.mode == "measured"
+                low, high = (1 / against.high, 1 / against.low) if measured else (None, None)
+                gains[past.k] = (1 / against.ratio, low, high)
+    hypotheses = {t.k: t for t in archive.hypotheses(row.id) if t.k is not None}
+    costs = archive.spend_by(row.id, "k")
+    candidates = []
+    for c in found:
+        evaluation = judged.get(c.k)
+        tested = hypotheses.get(c.k)
+        candidates.append(
+            Candidate(
+                digest=c.digest,
+                id="",
+                k=c.k,
+                parents=c.parents,
+                agent=c.agent,
+                status=c.status,
+                failed_gate=c.failed_gate,
+                message=c.message,
+                committed=c.k in committed,
+                score=c.score,
+                text=c.text,
+                rationale=c.rationale,
+                hypothesis=_told(tested) if tested is not None else {},
+                cost=_spent(costs[c.k]) if c.k in costs else {},
+                gates=evaluation.gates if evaluation is not None else (),
+                workloads=evaluation.workloads if evaluation is not None else (),
+                source=evaluation.source if evaluation is not None else "",
+            )
+        )
+    evaluations = list(judged.values())
+    mode = _mode(evaluations)
+    return complete(
+        candidates,
+        gains,
+        run=_run(row),
+        target=TargetInfo(name=row.target, unit=_unit(evaluations)),
+        chip=ChipInfo(name=row.hardware),
+        mode=mode,
+        mode_reason=_reason(evaluations, mode),
+        budget=_budget(row, max((c.k for c in found), default=0), _spent(archive.spend(row.id))),
+        versions={str(k): str(v) for k, v in row.versions.items()},
+    )
+
+
+def _run(row: Run) -> RunInfo:
+    return RunInfo(
+        id=row.id,
+        state=row.state,
+        ended=row.ended or "",
+        agent=row.agent,
+        seed=row.seed,
+        jobs=row.jobs,
+        created=row.created_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+
+
+def _budget(row: Run, steps_used: int, spend: dict[str, Any]) -> BudgetInfo:
+    steps, minutes = row.config.get("steps"), row.config.get("minutes")
+    return BudgetInfo(
+        steps=steps if isinstance(steps, int) else None,
+        steps_used=steps_used,
+        minutes=float(minutes) if isinstance(minutes, int | float) else None,
+        minutes_used=row.wall_s / 60,
+        spend=spend,
+    )
+
+
+def _spent(spend: Any) -> dict[str, Any]:
+    """What was used at all. An unknown price is said, not counted as nothing."""
+    values = {k: v for k, v in asdict(spend).items() if v}
+    return {**values, "usd": "unknown"} if spend.usd is None else values
+
+
+def _told(tested: Any) -> dict[str, Any]:
+    facts = {
+        "claim": tested.hypothesis.claim,
+        "bottleneck": tested.hypothesis.bottleneck,
+        "expected_gain": tested.hypothesis.expected_gain,
+        "actual_gain": tested.actual_gain,
+        **tested.detail,
+    }
+    return {k: v for k, v in facts.items() if v not in (None, "", {})}
+
+
+def _mode(evaluations: list[Evaluation]) -> Any:
+    """How the times of this run came about: where it measured anything, measured decides."""
+    counts = Counter(e.mode for e in evaluations)
+    return next((mode for mode in ("measured", "predicted") if counts[mode]), "none")
+
+
+def _reason(evaluations: list[Evaluation], mode: str) -> str:
+    """Why times are not measured, as the judge noted it beside the environment."""
+    if mode == "measured":
+        return ""
+    return next((str(e.environment["mode_reason"]) for e in evaluations if e.environment.get("mode_reason")), "")
+
+
+def _unit(evaluations: list[Evaluation]) -> Any:
+    return next((e.unit for e in evaluations if e.workloads), evaluations[0].unit if evaluations else "TFLOP/s")

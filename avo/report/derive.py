@@ -1,0 +1,218 @@
+"""What follows from the plain facts of a run: ids, one-line changes, running best, commits, the score of the floor."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from avo.report.model import (
+    GATE_OF_STATUS,
+    BestPoint,
+    Candidate,
+    Commit,
+    Kind,
+    ReportModel,
+    RunningBest,
+    WorkloadInfo,
+)
+from evaluators.evaluation import Status
+
+Gain = tuple[float | None, float | None, float | None]  # ratio, and the interval that the noise leaves
+
+_SCALE = {"TFLOP/s": 1e-12, "GB/s": 1e-9}
+
+
+def short_ids(digests: Sequence[str], least: int = 8) -> dict[str, str]:
+    """Each digest's shortest prefix, of at least `least` characters, that names it alone among `digests`."""
+    distinct = sorted(set(digests))
+    ids = {}
+    for i, digest in enumerate(distinct):
+        length = least
+        for other in (*distinct[max(0, i - 1) : i], *distinct[i + 1 : i + 2]):
+            same = next((n for n, (a, b) in enumerate(zip(digest, other, strict=False)) if a != b), len(digest))
+            length = max(length, same + 1)
+        ids[digest] = digest[:length]
+    return ids
+
+
+def failed_gate(status: Status | None, named: str | None) -> str | None:
+    """The gate that ended the judgement: the one that the evidence names, else the one that the status belongs to."""
+    if status is None or status is Status.OK:
+        return None
+    if status is Status.UNAVAILABLE:
+        return "harness"
+    return named or GATE_OF_STATUS.get(status, "check")
+
+
+def line_diff(old: str, new: str, old_name: str = "parent", new_name: str = "candidate") -> str:
+    """The unified difference, three lines of context, "" where the texts are equal."""
+    rows = difflib.unified_diff(old.splitlines(), new.splitlines(), old_name, new_name, lineterm="")
+    return "\n".join(rows)
+
+
+def change(old: str, new: str, limit: int = 120) -> str:
+    """The edit in one line, as a person would say it: `stream n stages: 1 → 2; + split masked`.
+
+    Lines are paired by their first words, so a directive whose value changed is one item and not two.
+    """
+    before, after = _statements(old), _statements(new)
+    kept = set(before) & set(after)
+    gone = [line for line in before if line not in kept]
+    come = [line for line in after if line not in kept]
+    items: list[str] = []
+    for line in gone:
+        twin = next((c for c in come if c.split()[0] == line.split()[0]), None)
+        if twin is None:
+            items.append(f"− {line}")
+            continue
+        come.remove(twin)
+        items.append(_within(line.split(), twin.split()))
+    items += [f"+ {line}" for line in come]
+    text = "; ".join(items)
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def _statements(text: str) -> list[str]:
+    stripped = (line.split("#", 1)[0].strip() for line in text.splitlines())
+    return [" ".join(line.split()) for line in stripped if line]
+
+
+def _within(old: list[str], new: list[str]) -> str:
+    lost = [w for w in old if w not in new]
+    won = [w for w in new if w not in old]
+    common = [w for w in new if w in old and "=" not in w]
+    keys = {w.split("=")[0] for w in (*lost, *won)}
+    if len(keys) == 1 and len(lost) == len(won) == 1 and "=" in lost[0]:
+        return f"{' '.join((*common, *keys))}: {lost[0].split('=', 1)[1]} → {won[0].split('=', 1)[1]}"
+    if not lost and not won:
+        return f"{' '.join(old)} → {' '.join(new)}"
+    sides = [" ".join(lost), " ".join(won)]
+    if not all(sides):
+        return f"{' '.join(common)}: {'+' if won else '−'} {sides[0] or sides[1]}"
+    return f"{' '.join(common)}: {sides[0]} → {sides[1]}"
+
+
+def running_best(candidates: Iterable[Candidate]) -> RunningBest:
+    """Per kind of score, the steps of the running maximum over proposals; a tie keeps the earlier candidate."""
+    ordered = sorted(candidates, key=lambda c: c.k)
+
+    def steps(kind: Kind) -> tuple[BestPoint, ...]:
+        points: list[BestPoint] = []
+        for c in ordered:
+            value = getattr(c.score, kind)
+            if value and c.status is Status.OK and c.repeats is None and (not points or value > points[-1].score):
+                points.append(BestPoint(k=c.k, score=value, digest=c.digest))
+        return tuple(points)
+
+    return RunningBest(measured=steps("measured"), predicted=steps("predicted"))
+
+
+def ancestors(candidates: Iterable[Candidate], k: int | None) -> set[int]:
+    """A proposal and all that it descends from, by number."""
+    parents = {c.k: c.parents for c in candidates}
+    found: set[int] = set()
+    waiting = [k] if k in parents else []
+    while waiting:
+        at = waiting.pop()
+        if at is not None and at not in found:
+            found.add(at)
+            waiting += parents.get(at, ())
+    return found
+
+
+def commits(candidates: Sequence[Candidate], kind: Kind, gains: Mapping[int, Gain] | None = None) -> tuple[Commit, ...]:
+    """The committed candidates in order. gains: k -> what it gained on its lineage's best; else on its last committed
+    ancestor. The line is that of the best of all."""
+    ordered = sorted(candidates, key=lambda c: c.k)
+    points = getattr(running_best(ordered), kind)
+    line = ancestors(ordered, points[-1].k if points else None)
+    scores = {c.k: getattr(c.score, kind) for c in ordered if c.committed and getattr(c.score, kind)}
+    first = next((scores[c.k] for c in ordered if c.k in scores and not c.parents), None)
+    rows: list[Commit] = []
+    for c in ordered:
+        if c.k not in scores:
+            continue
+        before = max((p for p in ancestors(ordered, c.k) - {c.k} if p in scores), default=None)
+        gain: Gain = (scores[c.k] / scores[before], None, None) if before is not None else (None, None, None)
+        gain = (gains or {}).get(c.k, gain)
+        rows.append(
+            Commit(
+                digest=c.digest,
+                k=c.k,
+                kind=kind,
+                score=scores[c.k],
+                gain=gain[0],
+                gain_low=gain[1],
+                gain_high=gain[2],
+                over_seed=scores[c.k] / first if first and c.parents else None,
+                line=c.k in line,
+                change=c.change,
+                reason=c.rationale,
+            )
+        )
+    return tuple(rows)
+
+
+def speed_of_light(workloads: Sequence[WorkloadInfo], unit: str) -> float | None:
+    """The score at the floor: geometric mean over the workloads of work / floor_s, in `unit`."""
+    rates = [w.work * _SCALE[unit] / w.floor_s for w in workloads if w.floor_s > 0 and w.work > 0]
+    return math.exp(sum(map(math.log, rates)) / len(rates)) if rates else None
+
+
+def workload_infos(names: Sequence[str], facts: dict[str, tuple[float, float, str]]) -> tuple[list[WorkloadInfo], str]:
+    """Workloads with labels that hold only what differs, and the text of what all of them share.
+
+    facts: name -> (work, floor seconds, bottleneck).
+    """
+    split = [dict(part.partition("=")[::2] for part in name.split(",")) for name in names]
+    common = {
+        key: value
+        for key, value in (split[0] if len(split) > 1 else {}).items()
+        if all(other.get(key) == value for other in split)
+    }
+    infos = []
+    for name, parts in zip(names, split, strict=True):
+        label = " ".join(f"{k}={v}" if v else k for k, v in parts.items() if k not in common)
+        work, floor, bottleneck = facts[name]
+        infos.append(WorkloadInfo(name=name, label=label or name, work=work, floor_s=floor, bottleneck=bottleneck))
+    return infos, " ".join(f"{k}={v}" if v else k for k, v in common.items())
+
+
+def complete(candidates: Sequence[Candidate], gains: Mapping[int, Gain] | None = None, **facts: Any) -> ReportModel:
+    """A model from candidates that carry plain facts only; the rest is derived here, once, and the same for everybody.
+
+    `facts` are the other fields of ReportModel. Fills ids, failed gates, repeats, changes and differences.
+    """
+    ids = short_ids([c.digest for c in candidates])
+    by_k = {c.k: c for c in candidates}
+    first: dict[str, int] = {}
+    done = []
+    for c in sorted(candidates, key=lambda c: c.k):
+        parent = next((by_k[p] for p in c.parents if p in by_k), None)
+        earlier = first.setdefault(c.digest, c.k)
+        update: dict[str, Any] = {
+            "id": ids[c.digest],
+            "failed_gate": failed_gate(c.status, c.failed_gate),
+            "repeats": earlier if earlier != c.k else None,
+        }
+        if parent is not None and parent.text != c.text:
+            update["change"] = change(parent.text, c.text)
+            update["diff"] = line_diff(parent.text, c.text, ids[parent.digest], ids[c.digest])
+        done.append(c.model_copy(update=update))
+    seen: dict[str, tuple[float, float, str]] = {}
+    for c in done:
+        for w in c.workloads:
+            seen.setdefault(w.workload, (w.work, w.floor_s, w.bottleneck))
+    infos, shared = workload_infos(list(seen), seen)
+    kind: Kind = "measured" if facts.get("mode") == "measured" else "predicted"
+    derived: dict[str, Any] = {
+        "workloads": tuple(infos),
+        "shared": shared,
+        "speed_of_light": speed_of_light(infos, facts["target"].unit),
+        "baseline": next((c.k for c in done if not c.parents), None),
+        "commits": commits(done, kind, gains),
+        "running_best": running_best(done),
+    }
+    return ReportModel(candidates=tuple(done), **{**derived, **facts})

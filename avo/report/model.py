@@ -1,0 +1,219 @@
+"""What a report says about one run: frozen facts, complete, independent of how they are drawn.
+
+`ReportModel` is what the terminal table, the JSON and the HTML page are pure functions of. Its JSON form is documented
+in docs/report.md. Rates are in `target.unit` (TFLOP/s or GB/s), times in seconds, money in US dollars.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from evaluators.evaluation import GATES, GateResult, Score, Status, WorkloadResult
+
+SCHEMA: Literal["avo.report/1"] = "avo.report/1"
+
+Kind = Literal["measured", "predicted"]
+KINDS: tuple[Kind, ...] = ("measured", "predicted")
+
+# The gate that ends the judgement where a candidate's evidence does not name one itself (a worker that died, say).
+GATE_OF_STATUS = {
+    Status.PARSE_ERROR: "parse",
+    Status.CHECK_ERROR: "check",
+    Status.NOT_LOWERED: "check",
+    Status.MEANING_ERROR: "meaning",
+    Status.COMPILE_ERROR: "compile",
+    Status.RESOURCE: "compile",
+    Status.INCORRECT: "correctness",
+    Status.TIMEOUT: "correctness",
+    Status.CRASH: "correctness",
+    Status.OUT_OF_MEMORY: "correctness",
+    Status.GAMING: "integrity",
+    Status.SUSPICIOUS: "floor",
+}
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become the words "nan", "inf" and "-inf", which a reader can still see."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    return value
+
+
+Facts = Annotated[dict[str, Any], BeforeValidator(finite)]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunInfo(_Frozen):
+    """Which search this was. `created`: ISO 8601 in UTC. `jobs`: J of the proposal rule. `ended`: why it stopped."""
+
+    id: int
+    state: str = ""
+    ended: str = ""
+    agent: str = ""
+    seed: int | None = None
+    jobs: int | None = None
+    created: str = ""
+
+
+class TargetInfo(_Frozen):
+    name: str
+    summary: str = ""
+    unit: Literal["TFLOP/s", "GB/s"] = "TFLOP/s"
+
+
+class ChipInfo(_Frozen):
+    name: str
+    arch: str = ""
+    facts: Facts = Field(default_factory=dict)
+
+
+class BudgetInfo(_Frozen):
+    """Limits that were set (None: no limit) and what was spent. `spend` sums the ledger by its own unit names."""
+
+    steps: int | None = None
+    steps_used: int = 0
+    minutes: float | None = None
+    minutes_used: float | None = None
+    spend: Facts = Field(default_factory=dict)
+
+
+class WorkloadInfo(_Frozen):
+    """A public workload and its speed of light. `label` leaves out what all workloads share (`ReportModel.shared`)."""
+
+    name: str
+    label: str
+    work: float
+    floor_s: float
+    bottleneck: str
+
+
+class Candidate(_Frozen):
+    """One proposal and what came of it.
+
+    `k` counts proposals from 0 (the seed program) and names it in the run; `parents` are such numbers. `digest` names
+    the program, `id` is a prefix of it that is unique in the run. `repeats`: the earlier proposal that is the same
+    program, if any. `status` is None while it is not judged. `committed`: it was not slower than the best of its
+    lineage. `change` names the edit against the first parent in one line, `diff` is the unified line difference to it.
+    `source` is the emitted Triton where the candidate got that far.
+    """
+
+    digest: str
+    id: str
+    k: int
+    parents: tuple[int, ...] = ()
+    repeats: int | None = None
+    agent: str = ""
+    status: Status | None
+    failed_gate: str | None = None
+    message: str = ""
+    committed: bool = False
+    score: Score = Score()
+    text: str = ""
+    change: str = ""
+    diff: str = ""
+    rationale: str = ""
+    hypothesis: Facts = Field(default_factory=dict)
+    cost: Facts = Field(default_factory=dict)
+    gates: tuple[GateResult, ...] = ()
+    workloads: tuple[WorkloadResult, ...] = ()
+    source: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """committed, passed, pending, repeat, or the gate that it failed at ("harness": nobody's verdict)."""
+        if self.status is None:
+            return "pending"
+        if self.repeats is not None:
+            return "repeat"
+        return self.failed_gate or ("committed" if self.committed else "passed")
+
+    @property
+    def flagged(self) -> bool:
+        """Somebody should look at it: it gamed the judge, or was faster than the speed of light."""
+        return self.status in (Status.GAMING, Status.SUSPICIOUS)
+
+
+class Commit(_Frozen):
+    """A step of a lineage. `gain` is the ratio to its lineage's best before (1.12: 12% faster), None for the seed.
+
+    `gain_low` and `gain_high` bound it where it was measured with an interval. `kind` says what `score` and `gain` are.
+    `line`: it is the best or one of the best's ancestors, so it belongs to what won.
+    """
+
+    digest: str
+    k: int
+    kind: Kind
+    score: float
+    gain: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+    over_seed: float | None = None
+    line: bool = True
+    change: str = ""
+    reason: str = ""
+
+
+class BestPoint(_Frozen):
+    """From proposal `k` on, `digest` with `score` was the best so far."""
+
+    k: int
+    score: float
+    digest: str
+
+
+class RunningBest(_Frozen):
+    measured: tuple[BestPoint, ...] = ()
+    predicted: tuple[BestPoint, ...] = ()
+
+
+class ReportModel(_Frozen):
+    """The whole report. `kind` says which of the two scores decided in this run; "measured" and "predicted" never mix.
+
+    `speed_of_light` is the score of a kernel that reaches the floor on every workload. `baseline` is the number
+    of the seed program, the one that the run started from and every ratio here is over.
+    """
+
+    schema_: Literal["avo.report/1"] = Field(SCHEMA, alias="schema")
+    run: RunInfo
+    target: TargetInfo
+    chip: ChipInfo
+    mode: Literal["predicted", "measured", "none"] = "none"
+    mode_reason: str = ""
+    budget: BudgetInfo = BudgetInfo()
+    versions: dict[str, str] = Field(default_factory=dict)
+    workloads: tuple[WorkloadInfo, ...] = ()
+    shared: str = ""
+    speed_of_light: float | None = None
+    baseline: int | None = None
+    candidates: tuple[Candidate, ...] = ()
+    commits: tuple[Commit, ...] = ()
+    running_best: RunningBest = RunningBest()
+
+    @property
+    def kind(self) -> Kind:
+        return "measured" if self.mode == "measured" else "predicted"
+
+    def by_k(self, k: int | None) -> Candidate | None:
+        return next((c for c in self.candidates if c.k == k), None)
+
+    def best(self, kind: Kind) -> Candidate | None:
+        """The candidate with the highest score of one kind, the earliest of equals; None where there is none."""
+        points = getattr(self.running_best, kind)
+        return self.by_k(points[-1].k) if points else None
+
+    def outcomes(self) -> dict[str, int]:
+        """Outcome -> how many candidates, failures in the order of the gates and last."""
+        order = {name: i for i, name in enumerate(("committed", "passed", "repeat", "pending", *GATES, "harness"))}
+        counts = Counter(c.outcome for c in self.candidates)
+        return dict(sorted(counts.items(), key=lambda kv: (order.get(kv[0], len(order)), kv[0])))

@@ -1,0 +1,192 @@
+"""The report in a terminal: plain aligned text that is legible at 80 columns, and the documented JSON.
+
+What a model or a program wrote reaches the terminal without its control characters.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from avo.report.model import KINDS, Candidate, Kind, ReportModel, finite
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+def to_json(model: ReportModel) -> str:
+    """The whole model as one JSON document; docs/report.md has its schema. No NaN, nothing rounded."""
+    return json.dumps(
+        finite(model.model_dump(mode="json", by_alias=True)), ensure_ascii=False, allow_nan=False, indent=1
+    )
+
+
+def render_table(model: ReportModel, width: int = 80, limit: int = 20) -> str:
+    """Headline, workloads, what won, what failed, and the best `limit` candidates, as text without colours."""
+    out = Console(
+        file=io.StringIO(), width=max(60, width), color_system=None, highlight=False, markup=False, emoji=False
+    )
+    _headline(out, model)
+    for kind in KINDS:
+        _workloads(out, model, kind)
+    _commits(out, model)
+    _candidates(out, model, limit)
+    text: str = out.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.strip("\n").split("\n"))
+
+
+def _safe(text: str) -> str:
+    return _CONTROL.sub(lambda m: f"<U+{ord(m[0]):04X}>", text)
+
+
+def _grid(*columns: str | tuple[str, dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="none")
+    for column in columns:
+        name, options = column if isinstance(column, tuple) else (column, {})
+        table.add_column(name, **options)
+    return table
+
+
+_RIGHT: dict[str, Any] = {"justify": "right", "no_wrap": True}
+_KEEP: dict[str, Any] = {"no_wrap": True}
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= scale:
+            return f"{seconds / scale:.4g} {unit}"
+    return f"{seconds * 1e9:.4g} ns"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def _headline(out: Console, model: ReportModel) -> None:
+    run = model.run
+    state = f"{run.state} ({run.ended})" if run.ended and run.ended != run.state else run.state
+    facts = [f"run {run.id}", state, f"agent {run.agent}" if run.agent else "", run.created]
+    out.print(Text(f"{_safe(model.target.name)} on {_safe(model.chip.name)}: " + ", ".join(f for f in facts if f)))
+    if model.mode == "predicted":
+        why = f" ({_safe(model.mode_reason)})" if model.mode_reason else ""
+        out.print(Text(f"Times are predicted from the machine code{why}."))
+    elif model.mode == "measured":
+        out.print(Text("Times are measured on the chip; predicted ones stand apart."))
+    base = model.by_k(model.baseline)
+    for kind in KINDS:
+        best = model.best(kind)
+        value = getattr(best.score, kind) if best is not None else None
+        if best is None or value is None:
+            continue
+        line = f"best, {kind}: {value:.4g} {model.target.unit} by {best.id} (proposal {best.k})"
+        first = getattr(base.score, kind) if base is not None else None
+        if first:
+            line += f"; {value / first:.2f}x the seed"
+        if model.speed_of_light:
+            line += f"; {100 * value / model.speed_of_light:.1f}% of the speed of light"
+        out.print(Text(line))
+    counts = model.outcomes()
+    good = ("committed", "passed", "repeat", "pending")
+    passed = counts.get("committed", 0) + counts.get("passed", 0)
+    parts = [f"{len(model.candidates)} candidates: {passed} passed every gate, {counts.get('committed', 0)} committed"]
+    parts += [
+        f"{counts[name]} {words}" for name, words in (("repeat", "repeated"), ("pending", "pending")) if name in counts
+    ]
+    out.print(Text(", ".join(parts)))
+    fails = [f"{name} {n}" for name, n in counts.items() if name not in good]
+    if fails:
+        out.print(Text("failed at: " + ", ".join(fails)))
+
+
+def _workloads(out: Console, model: ReportModel, kind: Kind) -> None:
+    best, base = model.best(kind), model.by_k(model.baseline)
+    if best is None:
+        return
+    before = {w.workload: getattr(w, f"{kind}_s") for w in base.workloads} if base is not None else {}
+    labels = {w.name: w.label for w in model.workloads}
+    table = _grid(
+        "workload", ("rate", _RIGHT), ("time", _RIGHT), ("x seed", _RIGHT), ("of light", _RIGHT), "limited by"
+    )
+    for w in best.workloads:
+        seconds = getattr(w, f"{kind}_s")
+        if not seconds:
+            continue
+        first = before.get(w.workload)
+        table.add_row(
+            Text(_safe(labels.get(w.workload, w.workload))),
+            f"{w.work * (1e-12 if model.target.unit == 'TFLOP/s' else 1e-9) / seconds:.4g}",
+            _time(seconds),
+            _ratio(first / seconds if first else None),
+            f"{100 * w.floor_s / seconds:.1f}%",
+            Text(_safe(w.limiter) or "-"),
+        )
+    out.print()
+    shared = f"; all with {model.shared}" if model.shared else ""
+    out.print(Text(f"Best per workload, {kind}, rate in {model.target.unit}{_safe(shared)}"))
+    out.print(table)
+
+
+def _commits(out: Console, model: ReportModel) -> None:
+    line = [c for c in model.commits if c.line]
+    if not line:
+        return
+    table = _grid(("no.", _RIGHT), ("id", _KEEP), ("score", _RIGHT), ("gain", _RIGHT), ("x seed", _RIGHT), "change")
+    ids = {c.k: c.id for c in model.candidates}
+    for c in line:
+        table.add_row(
+            str(c.k),
+            ids[c.k],
+            f"{c.score:.4g}",
+            "-" if c.gain is None else f"{100 * (c.gain - 1):+.1f}%",
+            _ratio(c.over_seed),
+            Text(_safe(c.change) or ("seed program" if c.gain is None else "-")),
+        )
+    out.print()
+    out.print(Text(f"What won, score {line[0].kind} in {model.target.unit}"))
+    out.print(table)
+
+
+def _candidates(out: Console, model: ReportModel, limit: int) -> None:
+    kind = model.kind
+
+    def order(c: Candidate) -> tuple[bool, float, int]:
+        value = getattr(c.score, kind) if c.outcome in ("committed", "passed") else None
+        return (not value, -(value or 0.0), c.k)
+
+    shown = sorted(model.candidates, key=order)[:limit]
+    if not shown:
+        return
+    table = _grid(
+        ("no.", _RIGHT),
+        ("id", _KEEP),
+        ("outcome", _KEEP),
+        ("score", _RIGHT),
+        ("of light", _RIGHT),
+        ("from", _RIGHT),
+        "change",
+    )
+    for c in shown:
+        value = getattr(c.score, kind) if c.outcome in ("committed", "passed") else None
+        light = model.speed_of_light
+        table.add_row(
+            str(c.k),
+            c.id,
+            c.outcome if c.outcome in ("committed", "passed", "repeat", "pending") else str(c.status),
+            "-" if not value else f"{value:.4g}",
+            "-" if not value or not light else f"{100 * value / light:.1f}%",
+            ",".join(map(str, c.parents)) or "-",
+            Text(_safe(c.change if c.outcome in ("committed", "passed") else c.message.split("\n")[0] or c.change)),
+        )
+    out.print()
+    rest = len(model.candidates) - len(shown)
+    out.print(Text(f"Candidates, best first, score {kind} in {model.target.unit}"))
+    out.print(table)
+    if rest > 0:
+        out.print(Text(f"and {rest} more: `avo report {model.run.id} --json`, `avo log`, `avo show {model.run.id}/NO`"))
