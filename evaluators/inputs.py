@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from dsl import work
 from dsl.assembly import walk
+from dsl.elaborate import elaborate
 from dsl.rounding import round_to
-from dsl.syntax import Algorithm, Binary, Expr, Name, Number, Read
+from dsl.syntax import Algorithm, Name, Program, Read, Schedule
+from dsl.terms import Graph
 from evaluators.target import Target, TargetError, Workload
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -147,7 +151,7 @@ def default_inputs(
     """Every input by its declared dtype; an integer input that indexes an axis stays within that axis."""
     shapes = input_shapes(algorithm, workload)
     axes = indexed_axes(algorithm)
-    sizes = extents(algorithm, workload.sizes)
+    sizes = extents(algorithm, workload)
     inputs = {}
     for tensor in algorithm.inputs:
         dtype, shape = tensor.dtype or "f32", shapes[tensor.name]
@@ -160,43 +164,22 @@ def default_inputs(
 
 def input_shapes(algorithm: Algorithm, workload: Workload) -> dict[str, tuple[int, ...]]:
     """The shape of every input at these sizes. Raises TargetError for an axis whose extent is unknown."""
-    sizes = extents(algorithm, workload.sizes)
-    shapes = {}
-    for tensor in algorithm.inputs:
-        missing = [a for a in tensor.axes or () if a not in sizes]
-        if missing:
-            raise TargetError(f"workload {workload.name}: no extent for axis {missing[0]} of input {tensor.name}")
-        shapes[tensor.name] = tuple(sizes[a] for a in tensor.axes or ())
-    return shapes
+    sizes = extents(algorithm, workload)
+    return {t.name: tuple(sizes[a] for a in t.axes or ()) for t in algorithm.inputs}
 
 
-def extents(algorithm: Algorithm, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The given extents and those that follow from `axis` lines (`axis c = f // r` has ceil(F / r))."""
-    known = dict(sizes)
-    for axis in algorithm.axes:
-        value = _integer(axis.value, known)
-        if axis.name in known or value is None or value < 1:
-            continue
-        if axis.fine is None:
-            known[axis.name] = value
-        elif axis.fine in known:
-            known[axis.name] = -(-known[axis.fine] // value)
-    return known
+def extents(algorithm: Algorithm, workload: Workload) -> dict[str, int]:
+    """The given extents and those that follow from `axis` lines. Raises TargetError for one that does not."""
+    defaults = {p.name: p.default for p in algorithm.params if p.default is not None}
+    try:
+        return work.extents(_graph(algorithm), workload.sizes, {**defaults, **workload.params})[0]
+    except ValueError as error:
+        raise TargetError(f"workload {workload.name}: {error}") from error
 
 
-def _integer(expr: Expr, sizes: Mapping[str, int]) -> int | None:
-    match expr:
-        case Number(value=value):
-            return int(value)
-        case Name(id=name):
-            return sizes.get(name.lower()) if name.isupper() else None
-        case Binary(op=op, left=left, right=right):
-            a, b = _integer(left, sizes), _integer(right, sizes)
-            if a is None or b is None or (op in ("//", "%") and b == 0):
-                return None
-            return {"+": a + b, "-": a - b, "*": a * b, "//": a // (b or 1), "%": a % (b or 1)}.get(op)
-        case _:
-            return None
+@lru_cache(maxsize=64)
+def _graph(algorithm: Algorithm) -> Graph:
+    return elaborate(Program(algorithm, Schedule()))[0]
 
 
 def indexed_axes(algorithm: Algorithm) -> dict[str, set[str]]:

@@ -98,10 +98,10 @@ def fits(target: Target, algorithm: Algorithm, workload: Workload) -> None:
             raise TargetError(f"{where}: the program has no axis '{axis}'{hint} it has {', '.join(sorted(known))}")
         if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
             raise TargetError(f"{where}: the extent of {axis} is a whole number of at least 1, got {extent!r}")
-    sizes = extents(algorithm, workload.sizes)
-    for axis in sorted(known):
-        if axis not in sizes:
-            raise TargetError(f"{where}: axis '{axis}' has no extent")
+    try:
+        sizes = extents(algorithm, workload)
+    except TargetError as error:
+        raise TargetError(f"target {target.name}, {error}") from None
     for axis_line in algorithm.axes:
         _divides(where, axis_line, sizes)
     params = {p.name: p for p in algorithm.params}

@@ -103,9 +103,9 @@ def test_an_index_stays_within_the_axis_that_it_reads() -> None:
 
 
 def test_extents_of_coarse_axes_follow() -> None:
-    assert extents(PROGRAM.algorithm, {"r": 10, "c": 7}) == {"r": 10, "c": 7, "b": 3}
+    assert extents(PROGRAM.algorithm, SIZES) == {"r": 10, "c": 7, "b": 3}
     assert input_shapes(PROGRAM.algorithm, SIZES) == {"x": (10, 7), "t": (10,), "u": (10,), "s": (3,)}
-    with pytest.raises(TargetError, match="no extent for axis c of input x"):
+    with pytest.raises(TargetError, match="r=10: the extent of axis c is not given"):
         input_shapes(PROGRAM.algorithm, Workload({"r": 10}))
 
 
