@@ -1,0 +1,64 @@
+"""What a run may use, what is left of it, and when it is enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from archive.records import Spend
+from avo.agents.protocol import Left
+from avo.history import History
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits over all sessions of a run; None: no such limit.
+
+    steps: proposals after the seed. epsilon: stop when the best takes no more than (1 + epsilon) of the floor's time.
+    window: stop after so many proposals without a gain. These three depend on verdicts alone, so a resumed run stops
+    where an undisturbed one does; the others depend on clocks and prices.
+    """
+
+    steps: int | None = None
+    minutes: float | None = None
+    usd: float | None = None
+    tokens: int | None = None
+    device_s: float | None = None
+    epsilon: float | None = None
+    window: int | None = None
+
+    @property
+    def priced(self) -> bool:
+        """Whether the ledger has to be asked."""
+        return self.usd is not None or self.tokens is not None or self.device_s is not None
+
+    def left(self, k: int, wall_s: float, spend: Spend) -> Left:
+        """What is left when proposal k is about to be made, itself included."""
+        return Left(
+            steps=None if self.steps is None else self.steps - k + 1,
+            seconds=None if self.minutes is None else self.minutes * 60 - wall_s,
+            usd=None if self.usd is None or spend.usd is None else self.usd - spend.usd,
+            tokens=None if self.tokens is None else self.tokens - spend.tokens,
+            device_s=None if self.device_s is None else self.device_s - spend.device_s,
+        )
+
+    def reached(self, k: int, seen: int, history: History, wall_s: float, spend: Spend) -> str | None:
+        """Why proposal k, which sees the verdicts up to `seen`, is not made; None where it is."""
+        left = self.left(k, wall_s, spend)
+        limits = {
+            "steps": left.steps,
+            "minutes": left.seconds,
+            "usd": left.usd,
+            "tokens": left.tokens,
+            "device": left.device_s,
+        }
+        for reason, rest in limits.items():
+            if rest is not None and rest <= 0:
+                return reason
+        if self.usd is not None and spend.usd is None:
+            return "usd"  # a price is unknown, so the limit cannot be kept
+        headroom = history.best(seen).score.headroom
+        if self.epsilon is not None and headroom is not None and headroom <= 1 + self.epsilon:
+            return "epsilon"
+        if self.window is not None and history.stale(seen) >= self.window:
+            return "window"
+        return None

@@ -1,0 +1,88 @@
+"""What a run tells whoever watches it. The console hangs on these, and the run on nothing that a watcher does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from avo.agents.protocol import Judged
+from avo.history import Comparison
+
+
+@dataclass(frozen=True)
+class Started:
+    """run: its number in the archive. done, wall_s: verdicts and seconds of its earlier sessions."""
+
+    run: int
+    done: int
+    pending: int
+    steps: int | None
+    minutes: float | None
+    jobs: int
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A program was recorded and goes to the judge, unless an equal one has been there (known)."""
+
+    k: int
+    digest: str
+    parents: tuple[str, ...]
+    agent: str
+    rationale: str
+    known: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A candidate was judged, in the order of finishing. `candidate.committed` is not known yet: see Committed."""
+
+    candidate: Judged
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A candidate entered its lineage, in the order of k. comparison: against the lineage's best before it (None: the
+    seed). best: it is now the best of the run."""
+
+    candidate: Judged
+    comparison: Comparison | None
+    best: bool
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """The harness could not judge; tried again in wait_s seconds. Not the candidate's fault."""
+
+    k: int
+    attempt: int
+    attempts: int
+    wait_s: float
+    message: str
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """No more proposals; what is under way is finished. reason as in Finished."""
+
+    reason: str
+    in_flight: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """reason: "steps", "minutes", "usd", "tokens", "device", "epsilon", "window", "agent", "interrupted", "failed"."""
+
+    run: int
+    reason: str
+    best: Judged | None
+    judged: int
+    wall_s: float
+    message: str = ""
+
+
+Event: TypeAlias = Started | Proposed | Verdict | Committed | Unavailable | Stopping | Finished
+Observer: TypeAlias = Callable[[Event], None]

@@ -1,0 +1,410 @@
+"""The evolution loop: select a parent, brief the agent, have its proposal judged, record it.
+
+Proposal k is made when the verdicts up to max(0, k - J) are in, and from those alone, whatever else is known by then.
+So what a run does depends on its seed and the verdicts, not on timing, and a run that was killed goes on as if nothing
+had happened. One thread (the caller's) records and decides; up to J daemon threads call the agent and the evaluator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from archive.documents import line
+from archive.errors import ArchiveError
+from archive.records import Candidate, Hypothesis, Spend
+from avo.agents.protocol import Agent, Brief, Judged, Proposal
+from avo.budget import Budget
+from avo.errors import HarnessUnavailable, UserMistake
+from avo.events import Committed, Event, Finished, Observer, Proposed, Started, Stopping, Unavailable, Verdict
+from avo.history import History
+from avo.programs import named
+from avo.signals import Interrupts
+from evaluators.evaluation import Evaluation, Status, score
+
+if TYPE_CHECKING:
+    from archive.archive import Archive
+    from archive.writer import RunWriter
+    from dsl.hardware import Hardware
+    from evaluators.protocol import Evaluator
+    from evaluators.target import Target
+
+_BEAT_S = 5.0
+SEED_AGENT = "seed"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How often the harness may be UNAVAILABLE for one candidate, and how long to wait in between (doubling)."""
+
+    attempts: int = 4
+    first_s: float = 1.0
+
+
+PATIENCE = Patience()
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A proposal with its program's name; None: the agent gave up."""
+
+    proposal: Proposal | None
+    digest: str = ""
+    agent: str = ""
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A recorded proposal that has no verdict yet."""
+
+    k: int
+    digest: str
+    text: str
+    parents: tuple[str, ...]
+    agent: str
+    rationale: str
+    hypothesis: Hypothesis | None
+
+    def judged(self, evaluation: Evaluation) -> Judged:
+        return Judged(**vars(self), evaluation=evaluation, score=score(evaluation))
+
+
+class Loop:
+    """One session of one run. `run()` returns why it ended; the caller closes the evaluator."""
+
+    def __init__(
+        self,
+        archive: Archive,
+        writer: RunWriter,
+        *,
+        target: Target,
+        hardware: Hardware,
+        agent: Agent,
+        evaluator: Evaluator,
+        budget: Budget,
+        patience: Patience = PATIENCE,
+        options: Mapping[str, Any] | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self._archive = archive
+        self._writer = writer
+        self._target = target
+        self._hardware = hardware
+        self._agent = agent
+        self._evaluator = evaluator
+        self._budget = budget
+        self._patience = patience
+        self._options = dict(options or {})
+        self._observer = observer
+        self._jobs = writer.run.jobs
+        self._seed = writer.run.seed
+        self._history = History.of(archive, writer.run.id)
+        # Recorded and not judged, when the run was taken up: paid for, so judged before anything new is proposed.
+        self._pending = archive.candidates(writer.run.id, pending=True)
+        self._recorded: dict[int, _Waiting | None] = {}  # proposals under judgement; None: the agent is at it
+        self._judging: dict[str, list[int]] = {}  # digest -> the proposals that wait for its verdict
+        self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._next = 0
+        self._last: int | None = None  # no proposal after this one
+        self._reason: str | None = None
+        self._failure: BaseException | None = None
+        self._quit = threading.Event()
+
+    def run(self) -> str:
+        """Until a limit is reached. Raises what an agent or evaluator raised, once what is under way is judged;
+        HarnessUnavailable where judging kept failing; UserMistake where the seed program is not accepted;
+        KeyboardInterrupt at the second Ctrl-C."""
+        interrupts = Interrupts(lambda: self._inbox.put(None))
+        reason, message = "failed", ""
+        try:
+            with interrupts:
+                self._tell(
+                    Started(
+                        run=self._writer.run.id,
+                        done=len(self._history),
+                        pending=len(self._pending),
+                        steps=self._budget.steps,
+                        minutes=self._budget.minutes,
+                        jobs=self._jobs,
+                        wall_s=self._writer.wall_s,
+                    )
+                )
+                self._check_seed()
+                self._work(interrupts)
+            if self._failure is not None:
+                raise self._failure
+            reason = self._reason or "steps"
+            return reason
+        except KeyboardInterrupt:
+            reason, message = "interrupted", "stopped at once"
+            raise
+        except HarnessUnavailable as error:
+            reason, message = "unavailable", str(error)
+            raise
+        except BaseException as error:
+            message = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._quit.set()
+            with contextlib.suppress(ArchiveError):  # the first error is the one to show
+                self._writer.release(reason, message)
+            best = self._history.best() if len(self._history) else None
+            self._tell(Finished(self._writer.run.id, reason, best, len(self._history), self._writer.wall_s, message))
+
+    def _work(self, interrupts: Interrupts) -> None:
+        beat = time.monotonic()
+        while True:
+            if interrupts.requested:
+                self._stop("interrupted")
+                self._quit.set()
+            self._start_what_may_start()
+            if not self._recorded:
+                return
+            with contextlib.suppress(Empty):
+                act = self._inbox.get(timeout=1.0)
+                if act is not None:
+                    act()
+            if time.monotonic() - beat > _BEAT_S:
+                self._writer.beat()
+                beat = time.monotonic()
+
+    # Starting ---------------------------------------------------------------------------------------
+
+    def _start_what_may_start(self) -> None:
+        while self._pending and len(self._recorded) < self._jobs and not self._closing:
+            self._take_up(self._pending.pop(0))
+        while not self._pending and len(self._recorded) < self._jobs and self._reason is None:
+            while self._history.knows(self._next) or self._next in self._recorded:
+                self._next += 1
+            k = self._next
+            seen = max(0, k - self._jobs)
+            if k > 0 and len(self._history) <= seen:
+                return  # proposal k has to wait for the verdict on `seen`
+            if k > 0 and self._may_not(k, seen):
+                return
+            self._recorded[k] = None
+            if k == 0:
+                digest, text = named(self._target.seed)
+                self._proposed(
+                    0, _Named(Proposal(text, rationale="the seed program of the target"), digest, SEED_AGENT)
+                )
+            else:
+                brief = self._brief(k, seen)
+                self._spawn(k, lambda brief=brief: self._propose(brief), self._proposed)  # type: ignore[misc]
+
+    @property
+    def _closing(self) -> bool:
+        """Nothing at all is started any more, not even what is recorded: it keeps until the run is resumed."""
+        return self._reason == "interrupted" or self._failure is not None
+
+    def _may_not(self, k: int, seen: int) -> bool:
+        if self._last is not None and k > self._last:
+            self._stop("agent")
+            return True
+        spend = self._archive.spend(self._writer.run.id) if self._budget.priced else Spend()
+        reason = self._budget.reached(k, seen, self._history, self._writer.wall_s, spend)
+        if reason is not None:
+            self._stop(reason)
+        return reason is not None
+
+    def _stop(self, reason: str) -> None:
+        if self._reason is None or (reason == "interrupted" and self._reason != reason):
+            self._reason = reason
+            self._tell(Stopping(reason, len(self._recorded)))
+
+    def _brief(self, k: int, seen: int) -> Brief:
+        best = self._history.best(seen)
+        spend = self._archive.spend(self._writer.run.id) if self._budget.priced else Spend()
+        return Brief(
+            k=k,
+            seed=self._seed,
+            target=self._target,
+            hardware=self._hardware,
+            parent=best,
+            best=best,
+            candidates=self._history.upto(seen),
+            opens=self._target.opens,
+            left=self._budget.left(k, self._writer.wall_s, spend),
+            options=self._options,
+        )
+
+    def _take_up(self, found: Candidate) -> None:
+        """A proposal that an earlier session recorded and did not see judged."""
+        first = {c.k: c.digest for c in self._archive.candidates(found.run, ks=found.parents, text=False)}
+        tested = [t for t in self._archive.hypotheses(found.run) if t.k == found.k]
+        parents = tuple(first[p] for p in found.parents)
+        hypothesis = tested[0].hypothesis if tested else None
+        self._judge(_Waiting(found.k, found.digest, found.text, parents, found.agent, found.rationale, hypothesis))
+
+    # Proposing --------------------------------------------------------------------------------------
+
+    def _propose(self, brief: Brief) -> _Named:
+        """In a thread: the agent's work, and the parsing of what it made."""
+        proposal = self._agent.propose(brief)
+        name = getattr(self._agent, "name", type(self._agent).__name__)
+        if proposal is None:
+            return _Named(None, agent=name)
+        if not isinstance(proposal, Proposal):
+            raise TypeError(f"the agent {name} returned {type(proposal).__name__}, not a Proposal or None")
+        digest, text = named(line(proposal.text))
+        hypothesis = proposal.hypothesis
+        if hypothesis is not None:
+            gain = hypothesis.expected_gain
+            hypothesis = Hypothesis(
+                line(hypothesis.claim),
+                float(gain) if gain is not None and math.isfinite(gain) else None,
+                line(hypothesis.bottleneck),
+            )
+        parents = tuple(dict.fromkeys(proposal.parents)) or (brief.parent.digest,)
+        unseen = [p for p in parents if brief.find(p) is None]
+        if unseen:
+            raise ValueError(f"the agent {name} names parent {unseen[0]}, which no candidate in its brief has")
+        proposal = replace(
+            proposal, text=text, parents=parents, rationale=line(proposal.rationale), hypothesis=hypothesis
+        )
+        return _Named(proposal, digest, name)
+
+    def _proposed(self, k: int, found: _Named, wall_s: float = 0.0) -> None:
+        proposal = found.proposal
+        if proposal is None:
+            # What could be proposed without knowing this still is, so that timing decides nothing.
+            self._last = k + self._jobs - 1 if self._last is None else min(self._last, k + self._jobs - 1)
+            del self._recorded[k]
+            self._announce(self._history.skip(k))
+            return
+        parents = [self._history.first(p) for p in proposal.parents]
+        known = self._writer.add_candidate(
+            k,
+            found.digest,
+            proposal.text,
+            agent=found.agent,
+            parents=[p for p in parents if p is not None],
+            rationale=proposal.rationale,
+            hypothesis=proposal.hypothesis,
+            spend=None if k == 0 else replace(proposal.spend, wall_s=proposal.spend.wall_s or wall_s),
+            model=proposal.model,
+        )
+        waiting = _Waiting(
+            k, found.digest, proposal.text, proposal.parents, found.agent, proposal.rationale, proposal.hypothesis
+        )
+        self._tell(
+            Proposed(k, found.digest, proposal.parents, found.agent, proposal.rationale, known=known is not None)
+        )
+        if known is not None:
+            self._recorded[k] = waiting
+            self._settle(k, known, 0.0)
+        else:
+            self._judge(waiting)
+
+    # Judging ----------------------------------------------------------------------------------------
+
+    def _judge(self, waiting: _Waiting) -> None:
+        """Starts the judgement, or joins one of an equal program that is under way."""
+        self._recorded[waiting.k] = waiting
+        others = self._judging.setdefault(waiting.digest, [])
+        others.append(waiting.k)
+        if len(others) == 1:
+            self._spawn(waiting.k, lambda: self._evaluate(waiting), self._judged)
+
+    def _evaluate(self, waiting: _Waiting) -> Evaluation:
+        """In a thread: the verdict, however often the harness has to be asked for it."""
+        wait_s = self._patience.first_s
+        name = type(self._evaluator).__name__
+        for attempt in range(1, self._patience.attempts + 1):
+            start = time.monotonic()
+            evaluation = self._evaluator.evaluate(waiting.text, self._target, self._hardware)
+            if not isinstance(evaluation, Evaluation):
+                raise TypeError(f"the evaluator {name} returned {type(evaluation).__name__}, not an Evaluation")
+            if evaluation.status is not Status.UNAVAILABLE:
+                return evaluation
+            spent = Spend(wall_s=time.monotonic() - start, device_s=_device_s(evaluation))
+            self._writer.book(waiting.k, "unavailable", spend=spent, note=evaluation.message)
+            if attempt == self._patience.attempts:
+                break
+            event = Unavailable(waiting.k, attempt, self._patience.attempts, wait_s, evaluation.message)
+            self._inbox.put(lambda event=event: self._tell(event))  # type: ignore[misc]
+            if self._quit.wait(wait_s):
+                break
+            wait_s *= 2
+        raise HarnessUnavailable(
+            f"{name} could not judge proposal {waiting.k}: {evaluation.message or 'no reason given'} "
+            f"({attempt} attempts). It keeps its place, unjudged: --resume {self._writer.run.id} goes on from there"
+        )
+
+    def _judged(self, k: int, evaluation: Evaluation, wall_s: float) -> None:
+        spent = Spend(wall_s=wall_s, device_s=_device_s(evaluation))
+        kept = self._writer.record_evaluation(k, evaluation, spent)
+        waiting = self._recorded[k]
+        assert waiting is not None
+        for other in sorted(self._judging.pop(waiting.digest)):
+            self._settle(other, kept, wall_s if other == k else 0.0)
+
+    def _settle(self, k: int, evaluation: Evaluation, wall_s: float) -> None:
+        """A verdict is in the archive: fold it in, and let proposals that waited for it begin."""
+        waiting = self._recorded.pop(k)
+        assert waiting is not None
+        judged = waiting.judged(evaluation)
+        self._tell(Verdict(judged, wall_s))
+        self._announce(self._history.add(judged))
+        self._check_seed()
+
+    def _announce(self, final: list[Judged]) -> None:
+        for judged in final:
+            if judged.committed:
+                best = self._history.best(judged.k) is judged
+                self._tell(Committed(judged, self._history.compared(judged), best))
+
+    def _check_seed(self) -> None:
+        if len(self._history) and self._failure is None:
+            seed = self._history.upto(0)[0]
+            if seed.status is not Status.OK:
+                gate = seed.evaluation.failed_gate
+                self._failure = UserMistake(
+                    f"the seed program of {self._target.name} is not accepted on {self._hardware.name}: {seed.status}"
+                    + (f" at the gate {gate}" if gate else "")
+                    + (f": {seed.evaluation.message}" if seed.evaluation.message else "")
+                )
+                self._stop("failed")
+
+    def _spawn(self, k: int, task: Callable[[], Any], then: Callable[[int, Any, float], None]) -> None:
+        """Runs `task` in a thread and `then(k, result, seconds)` here when it is done."""
+
+        def work() -> None:
+            start = time.monotonic()
+            try:
+                result = task()
+            except BaseException as error:  # whatever it is, the run has to hear of it
+                self._inbox.put(lambda error=error: self._failed(k, error))  # type: ignore[misc]
+            else:
+                seconds = time.monotonic() - start
+                self._inbox.put(lambda: then(k, result, seconds))
+
+        # Daemon: at the second Ctrl-C nobody waits for a judge that hangs.
+        threading.Thread(target=work, name=f"proposal-{k}", daemon=True).start()
+
+    def _failed(self, k: int, error: BaseException) -> None:
+        """The agent, the evaluator or the harness failed at proposal k. What else is under way is finished first."""
+        error.add_note(f"while working on proposal {k} of run {self._writer.run.id}")
+        waiting = self._recorded.pop(k)
+        if waiting is not None:
+            for other in self._judging.pop(waiting.digest, []):
+                self._recorded.pop(other, None)
+        if self._failure is None:
+            self._failure = error
+            self._stop("failed")
+
+    def _tell(self, event: Event) -> None:
+        if self._observer is not None:
+            self._observer(event)
+
+
+def _device_s(evaluation: Evaluation) -> float:
+    """Device seconds, where the evaluator says so in its environment."""
+    found = evaluation.environment.get("device_s", 0.0)
+    return float(found) if isinstance(found, int | float) and math.isfinite(found) else 0.0
