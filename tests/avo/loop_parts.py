@@ -13,7 +13,7 @@ from dsl.hardware import Hardware, hardware
 from evaluators.evaluation import Evaluation, GateResult, Status, WorkloadResult
 from evaluators.target import Target, Workload
 
-ALGORITHM = "kernel rows\nin x[b d] f32\nout y[b d] f32\ny = x * 2\n"
+ALGORITHM = "kernel rows\nin  x[b d] f32\nout y[b d] f32\ny = x * 2\n"
 TARGET = Target(
     name="rows",
     reference=lambda x: x * 2,
@@ -37,10 +37,17 @@ def noise(text: str, salt: str = "") -> float:
 class HashEvaluator:
     """Status and times from a hash of the text: one in five programs is incorrect, one in eight does not compile.
 
-    pause_s: longest judgement; how long each takes depends on the text, so that threads finish out of order.
+    fault: what comes instead of a judgement, where it gives anything. pause_s: the longest judgement; how long each
+    takes depends on the text, so that threads finish out of order.
     """
 
-    def __init__(self, key: str = "hash", pause_s: float = 0.0, log: str | None = None) -> None:
+    def __init__(
+        self,
+        key: str | None = "hash",
+        pause_s: float = 0.0,
+        log: str | None = None,
+        fault: Callable[[HashEvaluator, str], Evaluation | None] | None = None,
+    ) -> None:
         self.key = key
         self.calls: Counter[str] = Counter()
         self.closed = False
@@ -48,9 +55,13 @@ class HashEvaluator:
         self._at_once = 0
         self._pause_s = pause_s
         self._log = log
+        self._fault = fault
         self._lock = threading.Lock()
 
     def evaluate(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
+        faulty = self._fault(self, text) if self._fault is not None else None
+        if faulty is not None:
+            return faulty
         with self._lock:
             self.calls[text] += 1
             self._at_once += 1
