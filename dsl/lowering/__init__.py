@@ -1,1 +1,46 @@
-"""From a checked program to source code. `dsl.lowering.lower` is the way in."""
+"""From a checked program to source code: `lower` is the whole way down, read top to bottom."""
+
+from __future__ import annotations
+
+from dsl.diagnostics import Diagnostic, ProgramError
+from dsl.elaborate import elaborate
+from dsl.hardware import Hardware
+from dsl.lowering.lowered import Lowered, Sizes
+from dsl.lowering.triton import emit
+from dsl.printer import digest
+from dsl.schedule import kernels_of, resolve
+from dsl.syntax import Program
+from dsl.tile import TileKernel
+from dsl.tiling import tile_kernel
+
+__all__ = ["lower", "tile_program"]
+
+
+def tile_program(program: Program, hw: Hardware, sizes: Sizes | None = None) -> list[TileKernel]:
+    """The tile programs of all kernels, in the order in which they run.
+
+    `sizes` only tells which whole axes are powers of two and so need no padding masks; the kernels stay valid for any
+    length of the other axes. Raises ProgramError ("not-lowered" where a construct has no lowering).
+    """
+    kernels = []
+    names = kernels_of(program)
+    for i, writes in enumerate(names):
+        graph, found = elaborate(program, kernel=i)
+        errors = [d for d in found if d.severity == "error"]
+        if errors:
+            raise ProgramError(errors)
+        schedule = resolve(program, i, hw.arch, hw.name)
+        exact = frozenset(a for a, n in (sizes or {}).items() if n > 0 and n & (n - 1) == 0)
+        suffix = "" if len(names) == 1 else "_" + "_".join(writes)
+        kernels.append(tile_kernel(graph, schedule, f"{program.algorithm.name}{suffix}_kernel", exact))
+    return kernels
+
+
+def lower(program: Program, hw: Hardware, sizes: Sizes | None = None) -> Lowered:
+    """Triton source for one chip. Raises ProgramError; see `tile_program`."""
+    for d in program.schedule.pipeline:
+        if d.name in ("launch", "comm"):
+            raise ProgramError(
+                [Diagnostic("not-lowered", f"`{d.name}` needs a runtime, which does not exist yet", d.span)]
+            )
+    return emit(program, tile_program(program, hw, sizes), hw, digest(program))

@@ -1,0 +1,398 @@
+"""The algebra that lets a schedule change the order of things without changing the value.
+
+Common factors move out of sums, a maximum that cancels may be replaced by a running one (rule 23), what a false mask
+leaves unchanged may be skipped (rule 29), and affine masks bound a loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dsl.terms import Graph, Term
+
+LOW = ("e4m3", "e5m2", "int8", "i32", "bool", "mxfp4", "nvfp4")
+
+
+def rebuild(graph: Graph, term: Term, args: tuple[Term, ...]) -> Term:
+    """The same node over other operands of the same axes."""
+    if all(a is b for a, b in zip(args, term.args, strict=True)):
+        return term
+    new = graph.make(term.op, args, term.attr, term.axes, term.dtype)
+    if term in graph.lines:
+        graph.lines.setdefault(new, graph.lines[term])
+    return new
+
+
+def move_factors(graph: Graph, outputs: Iterable[Term]) -> dict[Term, Term]:
+    """Every term with the factors and divisors that a sum's axes do not touch moved out of that sum.
+
+    sum[n](e / L * v) becomes sum[n](e * v) / L where L has no n. Sums in a declared dtype stay as they are.
+    """
+    done: dict[Term, Term] = {}
+    for out in outputs:
+        for term in out.walk():
+            if term in done:
+                continue
+            new = rebuild(graph, term, tuple(done[a] for a in term.args))
+            if new.op == "reduce" and new.attr[0] == "sum" and not new.attr[3]:
+                new = _without_common_factors(graph, new)
+            done[term] = new
+            if term in graph.lines:
+                graph.lines.setdefault(new, graph.lines[term])
+    return done
+
+
+def factors(term: Term) -> list[tuple[Term, str]]:
+    """A product as its factors, each with "*", "/" or "softdiv"."""
+    if term.op == "map" and term.attr == "*":
+        return factors(term.args[0]) + factors(term.args[1])
+    if term.op == "map" and term.attr in ("/", "softdiv"):
+        return [*factors(term.args[0]), (term.args[1], term.attr)]
+    return [(term, "*")]
+
+
+def _without_common_factors(graph: Graph, term: Term) -> Term:
+    kind, axes, within, accumulator = term.attr
+    parts = factors(term.args[0])
+    blocks = {w for w in within if w}
+
+    def stays(t: Term) -> bool:
+        # a factor over the block's axis was refined to the fine axis, so it still names the axis that is reduced
+        return any(a in t.axes for a in axes)
+
+    moved = [(t, how) for t, how in parts if not stays(t)]
+    kept = [(t, how) for t, how in parts if stays(t)]
+    if not moved or not kept or blocks & {a for t, _ in moved for a in t.axes}:
+        return term
+    inner: Term | None = None
+    for t, how in kept:
+        if inner is None:
+            inner = t if how == "*" else graph.map(how, graph.const(1.0), t)
+        else:
+            inner = graph.map(how, inner, t)
+    assert inner is not None
+    result = graph.reduce(kind, inner, axes, within, accumulator)
+    for t, how in moved:
+        result = graph.map(how, result, t)
+    return result
+
+
+# Pivots ----------------------------------------------------------------------------------------------------------
+
+
+class Weight(NamedTuple):
+    """How a value follows its pivot x when x moves by d: by `add`*d, or by the factor exp(`mul`*d)."""
+
+    add: int = 0
+    mul: int = 0
+
+
+def weights(pivot: Term, outputs: Iterable[Term]) -> dict[Term, Weight | None]:
+    """The weight of every term in `pivot`; None where the value depends on it in another way (rule 23)."""
+    found: dict[Term, Weight | None] = {}
+    for out in outputs:
+        for term in out.walk():
+            if term not in found:
+                found[term] = Weight(add=1) if term is pivot else _weight(term, [found[a] for a in term.args])
+    return found
+
+
+def _weight(term: Term, args: list[Weight | None]) -> Weight | None:
+    if any(a is None for a in args):
+        return None
+    known = [a for a in args if a is not None]
+    if all(a == Weight() for a in known):
+        return Weight()
+    if term.op in ("refine", "reduce", "cast"):
+        (a,) = known
+        if term.op == "cast" and term.attr in LOW:
+            return None
+        if term.op == "reduce" and (term.attr[0] != "sum" or a.add or term.attr[3] in LOW):
+            return None
+        return a
+    if term.op != "map":
+        return None
+    match term.attr:
+        case "+" | "-":
+            a, b = known
+            if not a.mul and not b.mul:
+                return Weight(add=a.add + (b.add if term.attr == "+" else -b.add))
+            return a if a == b else None
+        case "neg":
+            return Weight(add=-known[0].add, mul=known[0].mul)
+        case "*":
+            a, b = known
+            return None if a.add or b.add else Weight(mul=a.mul + b.mul)
+        case "/" | "softdiv":
+            a, b = known
+            return None if a.add or b.add else Weight(mul=a.mul - b.mul)
+        case "exp":
+            return None if known[0].mul else Weight(mul=known[0].add)
+        case "log":
+            return None if known[0].add else Weight(add=known[0].mul)
+        case "where":
+            condition, a, b = known
+            if condition != Weight():
+                return None
+            _, ta, tb = term.args
+            # 0 follows any factor, -inf any shift
+            if tb.op == "const" and ((tb.attr == 0 and not a.add) or (tb.attr == -math.inf and not a.mul)):
+                return a
+            if ta.op == "const" and ((ta.attr == 0 and not b.add) or (ta.attr == -math.inf and not b.mul)):
+                return b
+            return a if a == b else None
+    return None
+
+
+def pivots(outputs: Iterable[Term], axes: Iterable[str]) -> dict[Term, dict[Term, Weight | None]]:
+    """The maxima over `axes` that cancel in every output: each may be replaced by a running reference."""
+    outs, walked = list(outputs), set(axes)
+    found: dict[Term, dict[Term, Weight | None]] = {}
+    for out in outs:
+        for term in out.walk():
+            if term in found or term.op != "reduce":
+                continue
+            kind, over, within, _ = term.attr
+            if kind != "max" or not walked & set(over) or any(within):
+                continue
+            table = weights(term, outs)
+            carried = [w for t, w in table.items() if t.op == "reduce" and walked & set(t.attr[1]) and t is not term]
+            if all(table[o] == Weight() for o in outs) and all(w in (Weight(), Weight(mul=-1)) for w in carried):
+                found[term] = table
+    return found
+
+
+# Constants in places -----------------------------------------------------------------------------------------------
+
+
+def constant(term: Term, known: Callable[[Term], float | bool | None], axis: str = "") -> float | bool | None:
+    """The value of `term` at those positions of `axis` where `known` fixes some of its leaves, or None.
+
+    A reduction over `axis` itself is not at such a position. 0 times anything finite is 0 (rule 15).
+    """
+    memo: dict[Term, float | bool | None] = {}
+    for t in term.walk():
+        memo[t] = known(t)
+        if memo[t] is None and not (t.op == "reduce" and axis in t.attr[1]):
+            memo[t] = _fold(t, [memo[a] for a in t.args])
+    return memo[term]
+
+
+def _fold(t: Term, args: list[float | bool | None]) -> float | bool | None:
+    if t.op == "const":
+        return t.attr  # type: ignore[no-any-return]
+    if t.op in ("cast", "refine"):
+        return args[0]
+    if t.op == "reduce":
+        kind = t.attr[0]
+        return args[0] if kind in ("max", "min", "any", "all") or (kind == "sum" and args[0] == 0) else None
+    if t.op != "map":
+        return None
+    match t.attr, args:
+        case "*", [a, b]:
+            if (a == 0 or b == 0) and all(v is not None or _tame(x) for v, x in zip((a, b), t.args, strict=True)):
+                return 0.0
+        case "/" | "softdiv", [a, b]:
+            if a == 0 and b is None and t.attr == "softdiv":
+                return 0.0
+        case "-" | "+", [a, b]:
+            if a == -math.inf and b is None:
+                return -math.inf
+        case "where", [c, a, b]:
+            if c is not None:
+                return a if c else b
+            if a is not None and a == b:
+                return a
+            return None
+        case "and", [a, b] if a is False or b is False:
+            return False
+        case "or", [a, b] if a is True or b is True:
+            return True
+        case "not", [a] if a is not None:
+            return not a
+    if any(a is None for a in args):
+        return None
+    try:
+        match t.attr, args:
+            case "exp", [a]:
+                return 0.0 if a == -math.inf else math.exp(a)  # type: ignore[arg-type]
+            case "+", [a, b]:
+                return a + b  # type: ignore[operator]
+            case "-", [a, b]:
+                return a - b  # type: ignore[operator]
+            case "*", [a, b]:
+                return a * b  # type: ignore[operator]
+            case "neg", [a]:
+                return -a  # type: ignore[operator]
+            case (("abs" | "relu" | "silu" | "gelu" | "gelu_tanh" | "sin" | "tanh" | "erf" | "sqrt" | "floor"), [a]):
+                return 0.0 if a == 0 else None
+    except (OverflowError, ValueError):
+        return None
+    return None
+
+
+def _tame(term: Term) -> bool:
+    """Whether the value is finite wherever its inputs are: no exponential, division or logarithm inside."""
+    return not any(
+        t.op == "map" and t.attr in ("exp", "exp2", "log", "log2", "/", "softdiv", "rsqrt")
+        for t in term.walk()
+        if t.axes
+    ) and not any(t.op == "const" and isinstance(t.attr, float) and not math.isfinite(t.attr) for t in term.walk())
+
+
+NEUTRAL: dict[str, float | bool | int] = {
+    "sum": 0.0, "max": -math.inf, "min": math.inf, "prod": 1.0, "any": False, "all": True,
+}  # fmt: skip
+
+
+# Masks -----------------------------------------------------------------------------------------------------------
+
+
+class Atom(NamedTuple):
+    """One conjunct of a mask: `predicate`, where the compile-time `flag` is true (always, if there is none)."""
+
+    flag: Term | None
+    predicate: Term
+
+
+def atoms(condition: Term) -> list[Atom]:
+    """A mask as a conjunction. `not causal or m >= n` is the predicate `m >= n` under the flag `causal`."""
+    if condition.op == "map" and condition.attr == "and":
+        return atoms(condition.args[0]) + atoms(condition.args[1])
+    if condition.op == "map" and condition.attr == "or":
+        for a, b in (condition.args, condition.args[::-1]):
+            if a.op == "map" and a.attr == "not" and a.args[0].op == "param":
+                return [Atom(a.args[0], b)]
+    return [Atom(None, condition)]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """sum of coefficient * axis index, plus a scalar term (None: 0)."""
+
+    coefficients: dict[str, int]
+    rest: Term | None
+
+
+def affine(graph: Graph, term: Term) -> Affine | None:
+    """An integer term as an affine form in axis indices, or None."""
+    if not term.axes:
+        return Affine({}, term)
+    if term.op == "index":
+        return Affine({term.attr: 1}, None)
+    if term.op != "map":
+        return None
+    if term.attr == "neg":
+        inner = affine(graph, term.args[0])
+        return None if inner is None else _scaled(graph, inner, -1)
+    if term.attr in ("+", "-"):
+        a, b = (affine(graph, x) for x in term.args)
+        if a is None or b is None:
+            return None
+        return _added(graph, a, b if term.attr == "+" else _scaled(graph, b, -1))
+    if term.attr == "*":
+        for k, x in (term.args, term.args[::-1]):
+            if k.op == "const" and isinstance(k.attr, int):
+                inner = affine(graph, x)
+                return None if inner is None else _scaled(graph, inner, k.attr)
+    return None
+
+
+def _scaled(graph: Graph, a: Affine, k: int) -> Affine:
+    rest = a.rest
+    if rest is not None:
+        rest = (
+            graph.const(rest.attr * k)
+            if rest.op == "const"
+            else graph.map("*", rest, graph.const(k))
+            if k != -1
+            else graph.map("neg", rest)
+        )
+    return Affine({x: c * k for x, c in a.coefficients.items()}, rest)
+
+
+def _added(graph: Graph, a: Affine, b: Affine) -> Affine:
+    coefficients = dict(a.coefficients)
+    for x, c in b.coefficients.items():
+        coefficients[x] = coefficients.get(x, 0) + c
+    rest = a.rest if b.rest is None else b.rest if a.rest is None else add(graph, a.rest, b.rest)
+    return Affine({x: c for x, c in coefficients.items() if c}, rest)
+
+
+def add(graph: Graph, a: Term, b: Term) -> Term:
+    """a + b for integer scalars, constants folded and zeros dropped."""
+    if a.op == b.op == "const":
+        return graph.const(a.attr + b.attr)
+    if a.op == "const" and a.attr == 0:
+        return b
+    if b.op == "const" and b.attr == 0:
+        return a
+    if b.op == "map" and b.attr == "neg":
+        return graph.map("-", a, b.args[0])
+    if b.op == "const" and b.attr < 0:
+        return graph.map("-", a, graph.const(-b.attr))
+    return graph.map("+", a, b)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """`axis <= limit` (upper) or `axis >= limit`, where `flag` is true; limit = sum of coefficient * axis + rest."""
+
+    upper: bool
+    flag: Term | None
+    coefficients: dict[str, int]
+    rest: Term | None
+
+
+def bound(graph: Graph, atom: Atom, axis: str) -> Bound | None:
+    """What an affine comparison says about `axis`, or None where it says nothing simple."""
+    p = atom.predicate
+    if p.op != "map" or p.attr not in ("<", "<=", ">", ">="):
+        return None
+    left, right = (affine(graph, x) for x in p.args)
+    if left is None or right is None:
+        return None
+    if p.attr in ("<", "<="):
+        left, right = right, left
+    difference = _added(graph, left, _scaled(graph, right, -1))  # difference >= 0, or > 0
+    if p.attr in ("<", ">"):
+        difference = _added(graph, difference, Affine({}, graph.const(-1)))
+    c = difference.coefficients.get(axis, 0)
+    if c not in (1, -1):
+        return None
+    others = Affine({x: k for x, k in difference.coefficients.items() if x != axis}, difference.rest)
+    limit = _scaled(graph, others, -1) if c == 1 else others
+    return Bound(c == -1, atom.flag, limit.coefficients, limit.rest)
+
+
+# Scales ------------------------------------------------------------------------------------------------------------
+
+
+def positive(term: Term) -> bool:
+    """Whether a scalar is known to be positive: built from positive constants, extents and functions that stay so."""
+    if term.op == "const":
+        return term.attr > 0  # type: ignore[no-any-return]
+    if term.op in ("extent", "ratio"):
+        return True
+    if term.op == "map" and term.attr in ("rsqrt", "sqrt", "exp", "exp2", "sigmoid"):
+        return term.attr in ("exp", "exp2", "sigmoid") or positive(term.args[0])
+    return term.op == "map" and term.attr in ("*", "/", "+") and all(positive(a) for a in term.args)
+
+
+def pull_scale(graph: Graph, term: Term, need_positive: bool) -> tuple[Term, Term | None]:
+    """`term` as core * scale, with a scalar scale; through a mask that puts -inf (only if the scale is positive)."""
+    if term.op == "map" and term.attr == "*":
+        for a, b in (term.args, term.args[::-1]):
+            if not b.axes and a.axes and (not need_positive or positive(b)):
+                core, scale = pull_scale(graph, a, need_positive)
+                return core, b if scale is None else graph.map("*", scale, b)
+    if term.op == "map" and term.attr == "where":
+        condition, a, b = term.args
+        if b.op == "const" and b.attr == -math.inf:
+            core, scale = pull_scale(graph, a, True)
+            if scale is not None:
+                return graph.map("where", condition, core, b), scale
+    return term, None

@@ -1,0 +1,322 @@
+"""The Triton emitter: a module that runs alone, one kernel function for each tile program and one launcher.
+
+It prints what the tile program says and adds only the decoding of the program id and the launch.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dsl.hardware import Hardware
+from dsl.lowering.body import DEFINITIONS, Body
+from dsl.lowering.counts import profile
+from dsl.lowering.launch import Argument, host_source, options, specialise
+from dsl.lowering.lowered import Launch, Lowered, LoweredKernel, Params, Profile, Sizes
+from dsl.printer import print_directive, print_expr, print_statement
+from dsl.syntax import Program
+from dsl.terms import Graph
+from dsl.tile import Op, TileKernel
+
+TORCH_TYPES = {
+    "f32": "torch.float32", "f16": "torch.float16", "bf16": "torch.bfloat16", "e4m3": "torch.float8_e4m3fn",
+    "e5m2": "torch.float8_e5m2", "int8": "torch.int8", "i32": "torch.int32", "bool": "torch.bool",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Printed:
+    """One kernel's text, and its arguments in the order of its signature."""
+
+    kernel: TileKernel
+    text: str
+    arguments: tuple[Argument, ...]
+    functions: frozenset[str]
+
+
+def emit(program: Program, kernels: list[TileKernel], hw: Hardware, digest: str) -> Lowered:
+    """The module of all kernels of a program, in the order in which they run."""
+    printed = [_kernel(k, hw) for k in kernels]
+    entry = program.algorithm.name
+    functions = sorted({f for p in printed for f in p.functions})
+    descriptors = any(a.kind == "descriptor" for p in printed for a in p.arguments)
+    hosts = any("math." in host_source(t)[0] for k in kernels for t in k.hosts)
+    head = [
+        f'"""{entry} for {hw.arch}: generated from program {digest}; runs alone, needs torch and triton.\n',
+        *(f"    {print_statement(s)}" for s in program.algorithm.statements),
+        '"""\n',
+    ]
+    imports = ["import math\n"] * hosts + ["import torch", "import triton", "import triton.language as tl"]
+    if descriptors:
+        imports.append("from triton.tools.tensor_descriptor import TensorDescriptor")
+    definitions = [f"\n\n@triton.jit\ndef {f}(x):\n{DEFINITIONS[f]}" for f in functions]
+    parts = ["\n".join(head), "\n".join(imports), *definitions, *("\n\n" + p.text for p in printed)]
+    parts.append("\n\n" + _launcher(program, printed, hw))
+    source = "\n".join(parts) + "\n"
+    return Lowered(source, entry, tuple(_lowered(p, hw) for p in printed))
+
+
+def _lowered(p: _Printed, hw: Hardware) -> LoweredKernel:
+    def specialised(sizes: Sizes, params: Params) -> Launch:
+        return specialise(p.kernel, p.arguments, hw, sizes, params)
+
+    def counted(sizes: Sizes, params: Params) -> Profile:
+        return profile(p.kernel, sizes, params)
+
+    return LoweredKernel(p.kernel.name, p.kernel.schedule, specialised, counted)
+
+
+# The kernel ------------------------------------------------------------------------------------------------------------
+
+
+def _kernel(k: TileKernel, hw: Hardware) -> _Printed:
+    body = Body(k).run()
+    decode, extras = _decode(k, body)
+    arguments = _arguments(k, body, extras)
+    lines = [f"@triton.jit\ndef {k.name}("]
+    lines += [f"    {_parameter(a)}," for a in arguments]
+    lines.append("):")
+    schedule = "schedule: " + "; ".join(print_directive(d) for d in k.schedule.directives)
+    if k.schedule.directives:
+        lines += textwrap.wrap(schedule, 100, initial_indent="    # ", subsequent_indent="    # ")
+    inner = [*decode, *body.lines]
+    if k.schedule.persistent:
+        count = " * ".join(_tile_count(k, a, body.extents) for a in k.grid)
+        inner = [
+            f"for tile in tl.range(tl.program_id(0), {count}, tl.num_programs(0)):  # persistent",
+            *("    " + x for x in inner),
+        ]
+    else:
+        single = f"{decode[-1].split(' = ')[0]} = tile"
+        inner = (
+            [single.replace("= tile", "= tl.program_id(0)"), *inner[inner.index(single) + 1 :]]
+            if single in inner[:2]
+            else ["tile = tl.program_id(0)", *inner]
+        )
+    lines += ["    " + x for x in inner]
+    return _Printed(k, "\n".join(lines), arguments, frozenset(body.functions))
+
+
+def _parameter(a: Argument) -> str:
+    return f"{a.name}: tl.constexpr" if a.kind == "constexpr" else a.name
+
+
+def _tile_count(k: TileKernel, axis: str, extents: set[str]) -> str:
+    extents.add(axis)
+    return f"tl.cdiv({axis.upper()}, BLOCK_{axis.upper()})" if axis in k.lengths else axis.upper()
+
+
+def _decode(k: TileKernel, body: Body) -> tuple[list[str], list[Argument]]:
+    """Lines that turn `tile` into grid coordinates, slowest axis first, under the order and swizzle of the schedule."""
+    lines: list[str] = []
+    extras: list[Argument] = []
+    s = k.schedule
+    count = {a: _tile_count(k, a, body.extents) for a in k.grid}
+    name = {a: f"tile_{a}" if a in k.lengths else a for a in k.grid}
+    pid = "tile"
+    if s.swizzle == "dies":
+        total = " * ".join(count[a] for a in k.grid)
+        extras.append(Argument("DIES", "constexpr", "DIES"))
+        lines += [
+            f"tiles = {total}",
+            "die = tile % DIES  # the hardware deals programs to the dies in turn; each die gets one stretch of tiles",
+            "pid = die * (tiles // DIES) + tl.minimum(die, tiles % DIES) + tile // DIES",
+        ]
+        pid = "pid"
+    for a in k.grid:
+        if a in k.lengths:
+            lines.append(f"tiles_{a} = {count[a]}")
+            count[a] = f"tiles_{a}"
+    order, args = s.order
+    grouped = order == "grouped" and len(k.grid) >= 2
+    inner = list(k.grid)
+    rest = pid
+    if grouped:
+        slow, fast = k.grid[-2:]
+        extras.append(Argument("GROUP", "constexpr", str(args[0])))
+        plane = f"{count[slow]} * {count[fast]}"
+        if len(k.grid) > 2:
+            lines.append(f"plane = {pid} % ({plane})")
+            rest = f"{pid} // ({plane})"
+        else:
+            rest = ""
+        at = "plane" if len(k.grid) > 2 else pid
+        lines += [
+            f"group = {at} // (GROUP * {count[fast]})  # groups of rows share the columns that they read",
+            f"rows = tl.minimum({count[slow]} - group * GROUP, GROUP)",
+            f"{name[slow]} = group * GROUP + {at} % (GROUP * {count[fast]}) % rows",
+            f"{name[fast]} = {at} % (GROUP * {count[fast]}) // rows",
+        ]
+        inner = list(k.grid[:-2])
+    for i, a in enumerate(reversed(inner)):
+        last = i == len(inner) - 1
+        base = (
+            rest
+            if i == 0
+            else f"{pid} // ({' * '.join(count[x] for x in reversed(done))})"
+            if len(done) > 1
+            else f"{pid} // {count[done[0]]}"
+        )
+        if i == 0:
+            done: list[str] = [*k.grid[-2:]] if grouped else []
+        lines.append(f"{name[a]} = {base}" if last else f"{name[a]} = {base} % {count[a]}")
+        done.append(a)
+    backwards = (
+        {str(x) for x in args} if order == "reverse" else {k.reversed_axis} if order == "longest_first" else set()
+    )
+    for a in k.grid:
+        if a in backwards:
+            note = "  # longest rows first" if order == "longest_first" else ""
+            lines.append(f"{name[a]} = {count[a]} - 1 - {name[a]}{note}")
+    return lines, extras
+
+
+def _arguments(k: TileKernel, body: Body, extras: list[Argument]) -> tuple[Argument, ...]:
+    by_descriptor: dict[tuple[str, bool], tuple[str | None, ...]] = {}
+    pointers: dict[str, None] = {}
+    for op in k.ops():
+        if op.kind in ("load", "store"):
+            if op.attr.tma:
+                by_descriptor[op.attr.tensor, op.kind == "store"] = tuple(c.axis for c in op.attr.coordinates)
+            else:
+                pointers[op.attr.tensor] = None
+    found: list[Argument] = []
+    reads, writes = k.tensors()
+    for t in (*reads, *(w for w in writes if w not in reads)):
+        dtype = k.graph.tensors[t][1]
+        blocks = [b for (n, _), b in by_descriptor.items() if n == t]
+        if blocks:
+            found.append(Argument(f"{t}_desc", "descriptor", t, dtype, blocks[0]))
+        if t in pointers:
+            found.append(Argument(f"{t}_ptr", "pointer", t, dtype))
+    used = {op.attr for op in k.ops() if op.kind == "param"}
+    found += [Argument(body.name(v), "host", body.name(v)) for v in k.hosts.values()]
+    found += [Argument(p, "param", p) for p in k.graph.params if p in used and k.graph.params[p].dtype == "f32"]
+    axes = [a for a in k.graph.axes if a in body.extents]
+    found += [Argument(a.upper(), "extent", a) for a in axes if a not in k.whole]
+    found += [Argument(a.upper(), "constexpr", a) for a in axes if a in k.whole]
+    found += [
+        Argument(p.upper(), "constexpr", p) for p in k.graph.params if p in used and k.graph.params[p].dtype != "f32"
+    ]
+    text = "\n".join(body.lines)
+    found += [
+        Argument(f"BLOCK_{a.upper()}", "constexpr", a)
+        for a in (*k.lengths, *k.padded)
+        if f"BLOCK_{a.upper()}" in text or a in k.grid
+    ]
+    return (*found, *extras)
+
+
+# The launcher ------------------------------------------------------------------------------------------------------------
+
+
+def _launcher(program: Program, printed: list[_Printed], hw: Hardware) -> str:
+    a = program.algorithm
+    params = [p.name if p.default is None else f"{p.name}={p.default!r}" for p in a.params]
+    required = [p for p in params if "=" not in p]
+    signature = ", ".join([*(t.name for t in a.inputs), *required, *(p for p in params if "=" in p)])
+    shapes = [f"{t.name} [{' '.join(t.axes or ())}] {t.dtype}" for t in a.inputs]
+    lines = [f"def {a.name}({signature}):", f'    """{"; ".join(shapes)}: contiguous tensors on one device."""']
+    graph = printed[-1].kernel.graph
+    lines += ["    " + x for x in _shapes(program, graph)]
+    stored = {n: p.kernel.graph.tensors[n] for p in printed for n in p.kernel.tensors()[1]}
+    first = a.inputs[0].name
+    for name, (axes, dtype) in stored.items():
+        shape = ", ".join(x.upper() for x in axes)
+        lines.append(
+            f"    {name} = torch.empty(({shape}{',' * (len(axes) == 1)}), device={first}.device, dtype={TORCH_TYPES[dtype]})"
+        )
+    for p in printed:
+        lines += _launch(p, hw, first)
+    lines.append(f"    return {', '.join(t.name for t in a.outputs)}")
+    return "\n".join(lines)
+
+
+def _shapes(program: Program, graph: Graph) -> list[str]:
+    lines: list[str] = []
+    known: set[str] = set()
+    for t in program.algorithm.inputs:
+        axes = t.axes or ()
+        fresh = [x.upper() if x not in known else "_" for x in axes]
+        if any(f != "_" for f in fresh):
+            lines.append(f"{', '.join(fresh)}{',' * (len(axes) == 1)} = {t.name}.shape")
+        if any(f == "_" for f in fresh):
+            shape = ", ".join(x.upper() for x in axes)
+            lines.append(
+                f'assert {t.name}.shape == ({shape}{"," * (len(axes) == 1)}), f"{t.name} is {{tuple({t.name}.shape)}}"'
+            )
+        lines.append(
+            f'assert {t.name}.dtype == {TORCH_TYPES[t.dtype or "f32"]} and {t.name}.is_contiguous(), "{t.name}: contiguous {t.dtype}"'
+        )
+        known |= set(axes)
+    for axis in graph.axes.values():
+        if axis.name in known:
+            if axis.fine is not None and axis.ratio is not None:
+                ratio = print_expr(axis.ratio)
+                lines.append(f'assert {axis.extent} == -(-{axis.fine.upper()} // ({ratio})), "{axis.fine.upper()} must be a multiple of {axis.extent}"'
+                             if not ratio.isdigit() else f"assert {axis.extent} == triton.cdiv({axis.fine.upper()}, {ratio})")  # fmt: skip
+        elif axis.fine is not None and axis.ratio is not None:
+            lines.append(f"{axis.extent} = triton.cdiv({axis.fine.upper()}, {print_expr(axis.ratio)})")
+        elif axis.free is not None:
+            lines.append(f"{axis.extent} = {print_expr(axis.free)}")
+    return lines
+
+
+def _launch(p: _Printed, hw: Hardware, first: str) -> list[str]:
+    k = p.kernel
+    lines: list[str] = []
+    counts = [f"triton.cdiv({a.upper()}, {k.lengths[a]})" if a in k.lengths else a.upper() for a in k.grid]
+    grid = " * ".join(counts) or "1"
+    if k.schedule.persistent:
+        lines += [
+            f"programs = torch.cuda.get_device_properties({first}.device).multi_processor_count if {first}.is_cuda else 4",
+            f"programs = min(programs, {grid})",
+        ]
+        grid = "programs"
+    for v, t in zip(k.hosts.values(), k.hosts, strict=True):
+        name = next(a.name for a in p.arguments if a.kind == "host" and a.of == v.name or a.name == v.name)
+        lines.append(f"{name} = {host_source(t)[0]}")
+    args: list[str] = []
+    for a in p.arguments:
+        match a.kind:
+            case "pointer":
+                args.append(a.of)
+            case "descriptor":
+                block = ", ".join(_block(k, x) for x in a.block)
+                args.append(f"TensorDescriptor.from_tensor({a.of}, [{block}])")
+            case "host" | "param":
+                args.append(a.of if a.kind == "param" else a.name)
+            case "extent":
+                args.append(a.name)
+            case "constexpr":
+                args.append(f"{a.name}={_constant(k, a)}")
+    args += [f"{n}={v}" for n, v in options(k, hw).items()]
+    lines.append(f"{k.name}[({grid},)](")
+    lines += [f"    {x}," for x in args]
+    lines.append(")")
+    return ["    " + x for x in lines]
+
+
+def _block(k: TileKernel, axis: str | None) -> str:
+    if axis is None:
+        return "1"
+    if axis in k.lengths:
+        return str(k.lengths[axis])
+    return axis.upper() if axis not in k.padded else f"triton.next_power_of_2({axis.upper()})"
+
+
+def _constant(k: TileKernel, a: Argument) -> str:
+    if a.name in ("DIES", "GROUP"):
+        return a.of
+    if a.name.startswith("BLOCK_"):
+        return _block(k, a.of)
+    return a.of if a.of in k.graph.params else a.name
+
+
+Lowering = Callable[[Program, Hardware], Lowered]
+
+
+def uses_descriptors(k: TileKernel) -> bool:
+    """Whether any tile goes by TMA descriptor, whose tensors must have rows of a multiple of 16 bytes."""
+    return any(isinstance(op, Op) and op.kind in ("load", "store") and op.attr.tma for op in k.ops())
