@@ -67,16 +67,17 @@ function drawChart(holder, kind, width) {
   path += `H${x(maxK)}`;
   const line = (v, name, className, note) => {
     out.append(svg("line", { class: className, x1: pad.left, x2: pad.left + plot.w, y1: y(v), y2: y(v) }));
-    const side = narrow ? { x: pad.left + plot.w - 2, y: y(v) - 5, "text-anchor": "end" } : { x: pad.left + plot.w + 12, y: y(v) + 4 };
+    // a label that would touch the best's moves away from it
+    const away = Math.abs(y(v) - y(last.score)) < 16 ? y(last.score) + (v > last.score ? -16 : 16) : y(v);
+    const side = narrow ? { x: pad.left + plot.w - 2, y: y(v) - 5, "text-anchor": "end" } : { x: pad.left + plot.w + 12, y: away + 4 };
     out.append(svg("text", { class: `tag ${className}`, ...side, text: `${name} ${note}` }));
   };
   out.append(dots);
   if (light) line(light, "speed of light", "light", number(light));
-  if (base && (narrow || Math.abs(y(base) - y(last.score)) > 14)) line(base, "seed", "seed", number(base));
+  if (base) line(base, "seed", "seed", number(base));
   out.append(svg("path", { class: "best", d: path }));
   if (!narrow) {
-    out.append(svg("text", { class: "tag best-tag", x: pad.left + plot.w + 12, y: y(last.score) + 4, text: `best ${number(last.score)}` }));
-    if (light) out.append(svg("text", { class: "axis", x: pad.left + plot.w + 12, y: y(last.score) + 20, text: `${percent(last.score / light)} of light` }));
+    out.append(svg("text", { class: "tag best-tag", x: pad.left + plot.w + 12, y: y(last.score) + 4, text: `best ${number(last.score)}${light ? ` (${percent(last.score / light)})` : ""}` }));
   }
   for (const commit of DATA.commits) {
     if (commit.kind === kind) out.append(svg("path", { class: "o-committed", d: OUTCOME.get("committed").shape, transform: `translate(${x(commit.k)} ${y(commit.score)})` }));

@@ -22,7 +22,7 @@ const OUTCOMES = [
   { id: "timing", label: "timing", shape: "M-5-5H5L-5 5H5Z" },
   { id: "prediction", label: "prediction", shape: "M-5-5V5L5-5V5Z" },
   { id: "floor", label: "floor", shape: "M0-5.6 5.3-1.7 3.3 4.6H-3.3L-5.3-1.7Z" },
-  { id: "harness", label: "harness", shape: "M-5-5H5V5H-5ZM-3.2-3.2V3.2H3.2V-3.2ZM-1.4-1.4H1.4V1.4H-1.4Z" },
+  { id: "harness", label: "harness", shape: "M-5-5H5V5H-5ZM-3.2-3.2V3.2H3.2V-3.2Z" },
 ];
 const OUTCOME = new Map(OUTCOMES.map((o) => [o.id, o]));
 const outcomeOf = (c) => (OUTCOME.has(c.outcome) ? c.outcome : "harness");
@@ -80,17 +80,17 @@ function number(x, digits = 4) {
   if (Number.isInteger(x) && Math.abs(x) < 1e15) return grouped(String(x));
   const size = Math.abs(x);
   if (size !== 0 && (size < 1e-3 || size >= 1e7)) return x.toExponential(2).replace("e-", "e−").replace("e+", "e");
-  const text = x.toFixed(Math.max(0, Math.min(6, digits - 1 - Math.floor(Math.log10(size || 1)))));
-  return grouped(text);
+  return decimal(x, digits);
 }
+const decimal = (x, digits = 4) => grouped(x.toFixed(Math.max(0, Math.min(6, digits - 1 - Math.floor(Math.log10(Math.abs(x) || 1))))));
 function grouped(text) {
   const [, sign, whole, rest] = /^(-?)(\d+)(.*)$/.exec(text);
   return (sign ? "−" : "") + (whole.length > 4 ? whole.replace(/\B(?=(\d{3})+$)/g, "\u202f") : whole) + rest;
 }
 function seconds(s) {
   if (s === null || s === undefined) return "–";
-  for (const [scale, unit] of [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]) if (Math.abs(s) >= scale) return `${number(s / scale)} ${unit}`;
-  return s === 0 ? "0 s" : `${number(s / 1e-9)} ns`;
+  for (const [scale, unit] of [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]) if (Math.abs(s) >= scale) return `${decimal(s / scale)} ${unit}`;
+  return s === 0 ? "0 s" : `${decimal(s / 1e-9)} ns`;
 }
 const percent = (x, digits = 1) => (x === null || !Number.isFinite(x) ? "–" : `${x < 0 ? "−" : ""}${Math.abs(100 * x).toFixed(digits)}%`);
 const signed = (x) => (x > 0 ? "+" : "") + percent(x);

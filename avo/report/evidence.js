@@ -77,7 +77,7 @@ function gateList(c) {
     const box = el("details", { class: gate.passed ? "gate" : "gate failed", "data-gate": name }, summary, body);
     const fill = () => {
       if (body.childElementCount) return;
-      if (gate.message) body.append(el("pre", { class: "wrap-text message", text: gate.message }));
+      if (gate.message && gate.message !== c.message) body.append(el("pre", { class: "wrap-text message", text: gate.message }));
       if (gate.value) body.append(renderValue(name, gate.value), el("details", { class: "raw" }, el("summary", { text: "as JSON" }), el("pre", { class: "wrap-text", text: JSON.stringify(gate.value, null, 2) })));
       if (!body.childElementCount) body.append(el("p", { class: "note", text: "passed, with nothing more to say" }));
     };

@@ -91,7 +91,7 @@ function drawWorkloads() {
         el("td", { "data-label": "Share of it", class: "wide" },
           el("span", { class: "barline" }, lightBar(share, before ? w.floor / before : 0, `${percent(share)} of the speed of light, ${kind}; the seed ${percent(before ? w.floor / before : null)}`), el("span", { class: "num", text: percent(share) }))),
         pipes.size > 1 && el("td", { "data-label": "Floor set by", text: info.bottleneck || "–" }),
-        el("td", { "data-label": "Limited by", text: w.limiter || "–" }));
+        el("td", { "data-label": "Limited by", class: "keep", text: w.limiter || "–" }));
     });
     box.append(
       el("div", { class: "table-box" }, el("table", { class: "cards" },

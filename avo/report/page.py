@@ -92,7 +92,7 @@ def _rounded(value: Any) -> Any:
 def _payload(model: ReportModel, full: int) -> dict[str, Any]:
     keep = kept(model, full)
     tables = _Tables()
-    head = model.model_dump(mode="json", by_alias=True, exclude={"candidates"})
+    head = model.model_dump(by_alias=True, exclude={"candidates"})
     known = {c.k: c for c in model.candidates}
     rows = [_row(c, keep, known, tables) for c in sorted(model.candidates, key=lambda c: c.k) if c.k in keep]
     omitted = Counter(c.outcome for c in model.candidates if c.k not in keep)
@@ -108,7 +108,7 @@ def _payload(model: ReportModel, full: int) -> dict[str, Any]:
 
 
 def _row(c: Candidate, keep: set[int], known: dict[int, Candidate], tables: _Tables) -> dict[str, Any]:
-    row = c.model_dump(mode="json", exclude={"text", "diff", "source", "gates", "workloads", "cost", "hypothesis"})
+    row = c.model_dump(exclude={"text", "diff", "source", "gates", "workloads", "cost", "hypothesis"})
     over, skipped = next(iter(c.parents), None), 0
     while over is not None and over not in keep and over in known:
         over, skipped = next(iter(known[over].parents), None), skipped + 1

@@ -44,7 +44,7 @@ function drawCompare(c) {
     const scores = two.map((x) => x.score[kind]);
     if (scores.every((s) => s)) facts.push([`score, ${kind}`, ...scores.map((s) => `${number(s)} ${UNIT}`), signed(scores[1] / scores[0] - 1)]);
   }
-  facts.push(["outcome", ...two.map(statusWords), ""], ["headroom", ...two.map((x) => times(x.score.headroom)), ""]);
+  facts.push(["outcome", ...two.map(statusWords), ""], [`time over the floor, ${KIND}`, ...two.map((x) => times(x.score.headroom)), ""]);
   const machine = two.map((x) => flat(valueOf((x.gates.find(([n]) => n === "compile") || [])[3]) || {}));
   for (const key of new Set(machine.flatMap((m) => Object.keys(m)))) {
     const [a, b] = machine.map((m) => m[key]);
@@ -93,7 +93,7 @@ function drawPanel(c, options = {}) {
     c.change ? el("p", { class: "mono edit-line", text: c.change }) : null,
     c.rationale ? el("blockquote", { text: c.rationale }) : null,
     valueOf(c.hypothesis) ? el("div", { class: "part" }, el("h5", { text: "hypothesis" }), renderValue("hypothesis", valueOf(c.hypothesis))) : null,
-    pinned && pinned !== c ? el("p", { class: "note" }, "pinned: ", idButton(pinned)) : null);
+    pinned && el("p", { class: "note" }, pinned === c ? "Pinned: now select another candidate, and Compare sets the two side by side." : ["pinned: ", idButton(pinned)]));
 
   const body = el("div", { class: "tab-body", role: "tabpanel", id: "tab-body" });
   const open = Object.entries(TABS).filter(([, tab]) => tab.has(c)).map(([name]) => name);

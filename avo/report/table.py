@@ -21,23 +21,19 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u
 
 def to_json(model: ReportModel) -> str:
     """The whole model as one JSON document; docs/report.md has its schema. No NaN, nothing rounded."""
-    return json.dumps(
-        finite(model.model_dump(mode="json", by_alias=True)), ensure_ascii=False, allow_nan=False, indent=1
-    )
+    return json.dumps(finite(model.model_dump(by_alias=True)), ensure_ascii=False, allow_nan=False, indent=1)
 
 
 def render_table(model: ReportModel, width: int = 80, limit: int = 20) -> str:
     """Headline, workloads, what won, what failed, and the best `limit` candidates, as text without colours."""
-    out = Console(
-        file=io.StringIO(), width=max(60, width), color_system=None, highlight=False, markup=False, emoji=False
-    )
+    sheet = io.StringIO()
+    out = Console(file=sheet, width=max(60, width), color_system=None, highlight=False, markup=False, emoji=False)
     _headline(out, model)
     for kind in KINDS:
         _workloads(out, model, kind)
     _commits(out, model)
     _candidates(out, model, limit)
-    text: str = out.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join(line.rstrip() for line in text.strip("\n").split("\n"))
+    return "\n".join(line.rstrip() for line in sheet.getvalue().strip("\n").split("\n"))
 
 
 def _safe(text: str) -> str:
@@ -96,9 +92,8 @@ def _headline(out: Console, model: ReportModel) -> None:
     good = ("committed", "passed", "repeat", "pending")
     passed = counts.get("committed", 0) + counts.get("passed", 0)
     parts = [f"{len(model.candidates)} candidates: {passed} passed every gate, {counts.get('committed', 0)} committed"]
-    parts += [
-        f"{counts[name]} {words}" for name, words in (("repeat", "repeated"), ("pending", "pending")) if name in counts
-    ]
+    words = {"repeat": "repeated", "pending": "pending"}
+    parts += [f"{counts[name]} {word}" for name, word in words.items() if name in counts]
     out.print(Text(", ".join(parts)))
     fails = [f"{name} {n}" for name, n in counts.items() if name not in good]
     if fails:
@@ -111,9 +106,7 @@ def _workloads(out: Console, model: ReportModel, kind: Kind) -> None:
         return
     before = {w.workload: getattr(w, f"{kind}_s") for w in base.workloads} if base is not None else {}
     labels = {w.name: w.label for w in model.workloads}
-    table = _grid(
-        "workload", ("rate", _RIGHT), ("time", _RIGHT), ("x seed", _RIGHT), ("of light", _RIGHT), "limited by"
-    )
+    table = _grid("workload", ("rate", _RIGHT), ("time", _RIGHT), ("x seed", _RIGHT), ("light", _RIGHT), "limited by")
     for w in best.workloads:
         seconds = getattr(w, f"{kind}_s")
         if not seconds:
@@ -129,7 +122,7 @@ def _workloads(out: Console, model: ReportModel, kind: Kind) -> None:
         )
     out.print()
     shared = f"; all with {model.shared}" if model.shared else ""
-    out.print(Text(f"Best per workload, {kind}, rate in {model.target.unit}{_safe(shared)}"))
+    out.print(Text(f"Best per workload, {kind}, rate in {model.target.unit}{_safe(shared)}; light: share of its speed"))
     out.print(table)
 
 
@@ -168,7 +161,7 @@ def _candidates(out: Console, model: ReportModel, limit: int) -> None:
         ("id", _KEEP),
         ("outcome", _KEEP),
         ("score", _RIGHT),
-        ("of light", _RIGHT),
+        ("light", _RIGHT),
         ("from", _RIGHT),
         "change",
     )

@@ -98,7 +98,27 @@ function lineDiff(a, b) {
       else pairs.push([null, y[j++]]);
     }
   }
-  return [...pairs, ...a.slice(a.length - tail).map((line) => [line, line])];
+  return facing([...pairs, ...a.slice(a.length - tail).map((line) => [line, line])]);
+}
+
+// A line that went and one that came in the same place face each other.
+function facing(pairs) {
+  const out = [];
+  let gone = [], come = [];
+  const flush = () => {
+    for (let i = 0; i < Math.max(gone.length, come.length); i++) out.push([gone[i] ?? null, come[i] ?? null]);
+    gone = [];
+    come = [];
+  };
+  for (const [left, right] of pairs) {
+    if (left !== null && right !== null) {
+      flush();
+      out.push([left, right]);
+    } else if (right === null) gone.push(left);
+    else come.push(right);
+  }
+  flush();
+  return out;
 }
 
 // Two texts side by side; long equal stretches are folded.

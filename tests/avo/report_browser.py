@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+_BAD = ("error", "warning", "assert")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
@@ -183,14 +184,8 @@ class Page:
         """Exceptions, console warnings and errors, policy violations."""
         self.evaluate("0")  # everything that happened before has been reported by the time this is answered
         thrown = [str(e["exceptionDetails"]) for e in self._events("Runtime.exceptionThrown")]
-        said = [
-            str(e["args"])
-            for e in self._events("Runtime.consoleAPICalled")
-            if e["type"] in ("error", "warning", "assert")
-        ]
-        logged = [
-            str(e["entry"]) for e in self._events("Log.entryAdded") if e["entry"]["level"] in ("error", "warning")
-        ]
+        said = [str(e["args"]) for e in self._events("Runtime.consoleAPICalled") if e["type"] in _BAD]
+        logged = [str(e["entry"]) for e in self._events("Log.entryAdded") if e["entry"]["level"] in _BAD]
         return thrown + said + logged
 
     def requests(self) -> list[str]:

@@ -1,0 +1,210 @@
+"""What the report derives, how it prints in a terminal and as JSON, and that nothing in a page can break out."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from report_sample import HOSTILE, digest_of, sample
+
+from avo.report import ReportModel, render_html, render_table, to_json, write_page
+from avo.report.derive import change, commits, short_ids
+from avo.report.page import kept
+from evaluators.evaluation import GateResult, Status
+
+
+@pytest.fixture(scope="module")
+def model() -> ReportModel:
+    return sample(60)
+
+
+def test_json_has_the_documented_names_and_reads_back(model: ReportModel) -> None:
+    read = json.loads(to_json(model))
+    assert read["schema"] == "avo.report/1"
+    assert [c["digest"] for c in read["candidates"]] == [c.digest for c in model.candidates]
+    assert {c["status"] for c in read["candidates"]} <= {s.value for s in Status}
+    first = read["candidates"][0]
+    assert first["score"]["predicted"] == pytest.approx(269.6, abs=0.1)
+    assert first["score"]["measured"] is None
+    assert ReportModel.model_validate(read) == model
+
+
+def test_the_best_is_the_highest_of_its_kind_and_the_seed_is_the_baseline(model: ReportModel) -> None:
+    best = model.best("predicted")
+    assert best is not None
+    assert best.score.predicted == max(c.score.predicted or 0 for c in model.candidates if c.status is Status.OK)
+    assert model.best("measured") is None
+    assert model.baseline == 0
+    steps = [p.score for p in model.running_best.predicted]
+    assert steps == sorted(steps)
+    assert model.speed_of_light == pytest.approx(2200)
+
+
+def test_gains_multiply_to_the_gain_over_the_seed_along_the_winning_line(model: ReportModel) -> None:
+    line = [c for c in model.commits if c.line]
+    product = 1.0
+    for commit in line[1:]:
+        assert commit.gain is not None
+        product *= commit.gain
+    assert product == pytest.approx(line[-1].over_seed)
+    assert line[0].gain is None and line[0].over_seed is None
+
+
+def test_an_interval_is_kept_where_one_is_given(model: ReportModel) -> None:
+    rows = commits(model.candidates, "predicted", {model.commits[1].k: (1.1, 1.05, 1.2)})
+    assert (rows[1].gain, rows[1].gain_low, rows[1].gain_high) == (1.1, 1.05, 1.2)
+
+
+def test_a_repeated_program_is_one_candidate_more_and_no_failure(model: ReportModel) -> None:
+    from avo.report.derive import complete
+
+    first = model.candidates[3]
+    again = first.model_copy(update={"k": 60, "parents": (5,), "committed": False})
+    both = complete([*model.candidates, again], run=model.run, target=model.target, chip=model.chip, mode="predicted")
+    assert both.candidates[-1].repeats == 3
+    assert both.candidates[-1].outcome == "repeat"
+    assert both.candidates[-1].id == both.candidates[3].id
+    assert both.outcomes()["repeat"] == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("stream n stages=1", "stream n stages=2", "stream n stages: 1 → 2"),
+        ("tile m=64 n=64", "tile m=128 n=64", "tile m: 64 → 128"),
+        ("tile m=64 n=64", "tile m=128 n=32", "tile: m=64 n=64 → m=128 n=32"),
+        ("warps 4", "warps 8", "warps: 4 → 8"),
+        ("warps 4", "warps 4\nsplit masked", "+ split masked"),
+        ("warps 4\nload tma", "warps 4", "− load tma"),
+        ("rescale always", "rescale lazy(8)", "rescale: always → lazy(8)"),
+        ("grid b h m", "grid h b m", "grid b h m → grid h b m"),
+        ("warps 4  # four", "warps 4", ""),
+    ],
+)
+def test_a_change_is_said_in_one_line(old: str, new: str, said: str) -> None:
+    assert change(old, new) == said
+
+
+def test_a_short_id_names_one_digest() -> None:
+    digests = [digest_of(str(i)) for i in range(300)] + ["aaaaaaaaaaaa1111", "aaaaaaaaaaaa1112"]
+    ids = short_ids(digests)
+    assert ids["aaaaaaaaaaaa1111"] == "aaaaaaaaaaaa1111"
+    for digest, short in ids.items():
+        assert [d for d in digests if d.startswith(short)] == [digest]
+    assert min(map(len, ids.values())) == 8
+
+
+def test_the_terminal_table_fits_80_columns_and_keeps_the_kinds_apart() -> None:
+    text = render_table(sample(60, measured=True), width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert not [line for line in text.splitlines() if re.search(r"\bmeasured: [\d.]+.*predicted: [\d.]+", line)]
+    assert "best, measured: " in text and "best, predicted: " in text
+    assert "failed at: parse 2, check 4" in text
+
+
+def test_no_control_character_of_a_program_reaches_the_terminal() -> None:
+    model = sample(12, hostile=True)
+    text = render_table(model)
+    assert "\x07" not in text and "\u202e" not in text
+    assert "[bold]" in render_table(
+        model.model_copy(
+            update={"candidates": tuple(c.model_copy(update={"change": "[bold]x"}) for c in model.candidates)}
+        )
+    )
+
+
+class _Elements(HTMLParser):
+    """Every element of a page, with what stands in its scripts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.inside: list[str] = []
+        self.scripts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside = [tag]
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = []
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == ["script"]:
+            self.scripts[-1] += data
+
+
+def test_nothing_that_was_written_becomes_markup() -> None:
+    page = render_html(sample(12, hostile=True))
+    assert HOSTILE not in page
+    read = _Elements()
+    read.feed(page)
+    assert "img" not in [tag for tag, _ in read.tags]
+    assert len(read.scripts) == 2
+    assert page.count("</script") == 2
+    assert all(c not in read.scripts[0] for c in "<>&\u2028\u2029")
+    data = json.loads(read.scripts[0])
+    assert data["candidates"][1]["rationale"] == HOSTILE
+    assert HOSTILE in "\n".join(data["lines"])
+
+
+def test_the_page_is_one_file_under_a_policy_that_lets_nothing_in() -> None:
+    page = render_html(sample(12))
+    read = _Elements()
+    read.feed(page)
+    policy = next(a["content"] for t, a in read.tags if t == "meta" and a.get("http-equiv"))
+    assert policy is not None and policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy and "http" not in policy
+    assert {a.get("href") for t, a in read.tags if t == "link"} == {"data:,"}
+    assert not [a for _, a in read.tags if "src" in a or any(name.startswith("on") for name in a)]
+
+
+def test_numbers_that_json_lacks_are_words() -> None:
+    model = sample(4)
+    odd = GateResult(gate="correctness", passed=False, evidence={"rel_l2": float("nan"), "max": [float("inf")]})
+    sick = model.candidates[0].model_copy(update={"gates": (odd,)})
+    model = model.model_copy(update={"candidates": (sick, *model.candidates[1:])})
+    evidence = json.loads(to_json(model))["candidates"][0]["gates"][0]["evidence"]
+    assert evidence == {"rel_l2": "nan", "max": ["inf"]}
+    assert '"nan"' in render_html(model)
+
+
+def test_a_run_without_candidates_has_a_report() -> None:
+    empty = sample(1).model_copy(
+        update={"candidates": (), "commits": (), "baseline": None, "running_best": type(sample(1).running_best)()}
+    )
+    assert "0 candidates" in render_table(empty)
+    assert "avo: attention on b200" in render_html(empty)
+
+
+def test_a_long_run_keeps_what_matters_and_counts_the_rest() -> None:
+    model = sample(400)
+    keep = kept(model, 50)
+    assert set(range(350, 400)) <= keep
+    assert {c.k for c in model.candidates if c.flagged} <= keep
+    assert {c.k for c in model.commits} <= keep
+    parents = {c.k: c.parents for c in model.candidates}
+    assert {p for c in model.commits for p in parents[c.k]} <= keep
+    read = _Elements()
+    read.feed(render_html(model, full=50))
+    data = json.loads(read.scripts[0])
+    assert {c["k"] for c in data["candidates"]} == keep
+    assert sum(data["omitted"].values()) == 400 - len(keep)
+    assert all(c["over"] in keep or c["k"] == 0 for c in data["candidates"])
+
+
+def test_a_page_that_is_too_large_keeps_fewer_in_full() -> None:
+    model = sample(200)
+    assert len(render_html(model, limit=250_000)) < len(render_html(model))
+
+
+def test_the_page_is_written_whole_where_asked(tmp_path, model: ReportModel) -> None:  # type: ignore[no-untyped-def]
+    where = write_page(model, tmp_path / "a.html")
+    assert where.read_text("utf-8") == render_html(model)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.html"]
+    with pytest.raises(OSError):
+        write_page(model, tmp_path / "missing" / "a.html")
