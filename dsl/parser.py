@@ -14,17 +14,17 @@ from importlib import resources
 from lark import Lark, Token, UnexpectedInput
 from lark.lark import PostLex
 
-from dsl.assembly import Piece, assemble, pieces_of
+from dsl.assembly import assemble
+from dsl.builder import Piece, pieces_of
 from dsl.diagnostics import Diagnostic, ProgramError
 from dsl.printer import canonical
 from dsl.syntax import Program, Span
 
 MAX_CHARACTERS = 100_000
-MAX_LINE = 4_000
+MAX_LINE = 1_000
 MAX_NESTING = 100
 
-_OTHER_BREAKS = re.compile("[\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_UNPRINTABLE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
 
 
 def parse(text: str | bytes, path: str = "<program>") -> Program:
@@ -43,6 +43,8 @@ def parse(text: str | bytes, path: str = "<program>") -> Program:
         from dsl.mistakes import explain  # only a broken text needs it
 
         found, pieces = explain(source, _lark())
+        if not found and not assemble(pieces)[1]:
+            found = [Diagnostic("syntax", "the lines are not in the order of a program", Span(1, 1, 2))]
     program, problems = assemble(pieces, broken=bool(found))
     if found or problems or program is None:
         raise ProgramError([*found, *problems], _displayable(source), path)
@@ -69,13 +71,20 @@ class Lines(PostLex):
             elif token.type == "_NL":
                 if depth > 0 or last is None or last.type == "_NL":
                     continue
-            elif last is not None and last.type in ("INT", "FLOAT", "SIZE") and last.end_pos == token.start_pos:
-                if token.type in ("INT", "FLOAT", "SIZE") or token.value[0].isalpha() or token.value[0] == "_":
-                    token = Token.new_borrow_pos("_GLUED", token.value, token)
+            elif last is not None and _glued(last, token):
+                token = Token.new_borrow_pos("_GLUED", token.value, token)
             last = token
             yield token
         if last is not None and last.type != "_NL":
             yield Token.new_borrow_pos("_NL", "\n", last)
+
+
+def _glued(last: Token, token: Token) -> bool:
+    """`2d`, `1_000`: a number with a name or number stuck to it."""
+    numbers = ("INT", "FLOAT", "SIZE")
+    if last.type not in numbers or last.end_pos != token.start_pos:
+        return False
+    return token.type in numbers or token.value[0].isalpha() or token.value[0] == "_"
 
 
 @functools.cache
@@ -94,21 +103,23 @@ def _lark() -> Lark:
 def _clean(text: str | bytes) -> tuple[str, list[Diagnostic]]:
     """Text with `\\n` as its only line break."""
     found = []
-    if isinstance(text, bytes):
+    if isinstance(text, str):
+        decoded = text
+    else:
+        decoded = text.decode("utf-8", errors="replace")
         try:
-            text = text.decode("utf-8")
+            text.decode("utf-8")
         except UnicodeDecodeError as e:
             line = text.count(b"\n", 0, e.start) + 1
-            column = e.start - (text.rfind(b"\n", 0, e.start) + 1) + 1
+            column = e.start - text.rfind(b"\n", 0, e.start)
             message = f"byte 0x{text[e.start]:02x} is not UTF-8"
             found = [Diagnostic("not-text", message, Span(line, column, column + 1), legal="a program is UTF-8 text")]
-            text = text.decode("utf-8", errors="replace")
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"), found
+    return decoded.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"), found
 
 
 def _displayable(source: str) -> str:
     """The source as messages quote it: nothing that breaks a line or that a terminal cannot encode."""
-    source = _SURROGATE.sub("\ufffd", _OTHER_BREAKS.sub(" ", source))
+    source = _UNPRINTABLE.sub("\ufffd", source)
     return "\n".join(row if len(row) <= MAX_LINE else row[:200] + " ..." for row in source[:MAX_CHARACTERS].split("\n"))
 
 

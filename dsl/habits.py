@@ -1,0 +1,318 @@
+"""Forms that people and models write by habit, each with the form that the language has instead.
+
+Looked for only in a line that does not parse, so that a pattern need not be exact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Fix = str | Callable[[re.Match[str]], str]
+
+
+@dataclass(frozen=True)
+class Habit:
+    """`found` marks the place; `{0}` in `message` is what stands there. `fix` is the right form."""
+
+    found: re.Pattern[str]
+    message: str
+    fix: Fix
+    half: str = "both"  # algorithm, schedule, both
+
+    def advice(self, match: re.Match[str]) -> str:
+        return self.fix if isinstance(self.fix, str) else self.fix(match)
+
+
+def _power(m: re.Match[str]) -> str:
+    base, exponent = m[1], m[2]
+    if base == ")":
+        base = "x"
+    known = {"2": f"{base} * {base}", "3": f"{base} * {base} * {base}", "0.5": f"sqrt({base})", ".5": f"sqrt({base})"}
+    known |= {"-1": f"1 / {base}", "-0.5": f"rsqrt({base})", "-.5": f"rsqrt({base})"}
+    return known.get(exponent, f"exp2({exponent} * log2({base}))")
+
+
+def _choice(m: re.Match[str]) -> str:
+    parts = [m[2].strip(), m[1].strip(), m[3].strip()]
+    if any(p.count("(") != p.count(")") for p in parts):
+        return "where(condition, x, y)"
+    return f"where({', '.join(parts)})"
+
+
+def _index(m: re.Match[str]) -> str:
+    inside = m[2]
+    if "," in inside:
+        parts = [p.strip() for p in inside.split(",")]
+        return f"{m[1]}[{' '.join(p if re.fullmatch(r'[A-Za-z_0-9]+', p) else f'({_spaced(p)})' for p in parts)}]"
+    operator = r"\s*(//|[-+*/%])\s*"
+    spaced = re.sub(r"([\w.]+)((?:" + operator + r"[\w.]+)+)", lambda e: f"({_spaced(e[0])})", inside)
+    return f"{m[1]}[{spaced.strip()}]"
+
+
+def _spaced(e: str) -> str:
+    return re.sub(r"\s*(//|[-+*/%])\s*", r" \1 ", e)
+
+
+def _increment(m: re.Match[str]) -> str:
+    return "name the new value, or reduce: acc[m n] = sum[k](a * b)"
+
+
+def _module(m: re.Match[str]) -> str:
+    known = {
+        "sum": "sum[n](x)",
+        "max": "max[n](x)",
+        "min": "min[n](x)",
+        "mean": "mean[n](x)",
+        "softmax": "softmax[n](x)",
+    }
+    known |= {"dot": "sum[k](a * b)", "matmul": "sum[k](a * b)", "einsum": "sum[k](a * b)", "bmm": "sum[k](a * b)"}
+    known |= {
+        "maximum": "max(x, y)",
+        "minimum": "min(x, y)",
+        "where": "where(condition, x, y)",
+        "arange": "the axis itself",
+    }
+    known |= {"inf": "inf", "load": "the tensor's name", "store": "assign the output"}
+    return known.get(m[2], f"{m[2]}(x)")
+
+
+def _method(m: re.Match[str]) -> str:
+    name = m[1]
+    known = {"sum": f"sum[n]({name})", "max": f"max[n]({name})", "min": f"min[n]({name})", "mean": f"mean[n]({name})"}
+    known |= {
+        "T": f"{name}: axes have names, so nothing is transposed",
+        "mT": known["sum"],
+        "shape": "the axis in capitals",
+    }
+    known |= {"softmax": f"softmax[n]({name})", "float": f"f32({name})", "half": f"f16({name})", "to": f"bf16({name})"}
+    known |= {"transpose": f"{name}: axes have names, so nothing is transposed", "size": "the axis in capitals"}
+    return known.get(m[2], f"{m[2]}({name})")
+
+
+_PYTHON = r"(import|from|def|class|return|if|elif|else|while|print|assert|with|lambda|try|pass|async|del|global|yield)"
+
+_TYPOGRAPHY = {
+    "≥": ">=",
+    "≤": "<=",
+    "≠": "!=",
+    "×": "*",
+    "·": "*",
+    "∙": "*",
+    "⋅": "*",
+    "÷": "/",
+    "−": "-",
+    "–": "-",
+    "—": "-",
+    "∞": "inf",
+    "∑": "sum[n](x)",
+    "Σ": "sum[n](x)",
+    "√": "sqrt(x)",
+    "∧": "and",
+    "∨": "or",
+    "¬": "not",
+    "∈": "in",
+    "π": "3.141592653589793",
+    "²": "x * x",
+    "←": "=",
+    "→": "=",
+    "\u00a0": "a plain blank",
+    "\u3000": "a plain blank",
+    "（": "(",
+    "）": ")",
+    "，": ",",
+    "：": ":",
+    "＝": "=",
+}
+
+_EACH = "(" + "|".join(map(re.escape, _TYPOGRAPHY)) + ")"
+
+
+def _habit(found: str, message: str, fix: Fix, half: str = "both") -> Habit:
+    return Habit(re.compile(found), message, fix, half)
+
+
+_ASSIGNED = r"[A-Za-z_]\w*(?:\[[^\]]*\])?"
+
+# Earlier ones win where two match at one place.
+HABITS = (
+    _habit(_EACH, "`{0}` is not a character of the language", lambda m: _TYPOGRAPHY[m[0]]),
+    _habit(r"(^\s*(//|--)|/\*).*", "comments start with `#`", "# text"),
+    _habit(r"^\s*@\w[\w.]*", "there are no decorators", "kernel NAME"),
+    _habit(
+        r"^\s*" + _PYTHON + r"\b.*", "this is Python; a program has no statements but `name[axes] = expression`", ""
+    ),
+    _habit(
+        r"^\s*for\s+\w+\s+in\s+[^:]*(range|\().*",
+        "there are no loops",
+        "name axes: sum[k](a * b) runs over k",
+        "algorithm",
+    ),
+    _habit(r"(^|\s)(let|var|auto)\s+(?=\w)", "names are not declared", "name[axes] = expression", "algorithm"),
+    _habit(
+        r"\b([A-Za-z_]\w*)\[\s*(?:axis|axes|dim)\s*=\s*(\w+)\s*\]",
+        "`{0}`: the bracket of a reduction holds the axis alone",
+        lambda m: f"{m[1]}[{m[2]}](x)",
+    ),
+    _habit(
+        r"\b(np|numpy|torch|tl|triton|math|F|jnp|jax|nn|functional)\.(?:\w+\.)*(\w+)",
+        "`{0}`: functions belong to no module",
+        _module,
+    ),
+    _habit(r"\b([A-Za-z_]\w*)\.([A-Za-z_]\w*)", "`{0}`: there are no attributes and no methods", _method),
+    _habit(
+        r"\b([A-Za-z_]\w*)\((.*?),\s*(?:axis|axes|dim|dims)\s*=\s*\(?([^),]+)\)?[^)]*\)",
+        "`{0}`: the axis of a reduction stands in brackets",
+        lambda m: f"{m[1]}[{m[3].strip()}]({m[2].strip()})",
+    ),
+    _habit(r"(\w+|\))\s*\*\*\s*(-?[\w.]+|\()", "`**` is no operator", _power),
+    _habit(
+        r"([A-Za-z_]\w*|\))\s*@\s*([A-Za-z_]\w*|\()",
+        "`@` is no operator: a contraction names the axis that it sums over",
+        lambda m: f"sum[k]({m[1] if m[1] != ')' else 'a'} * {m[2] if m[2] != '(' else 'b'})",
+    ),
+    _habit(
+        r"(?:(?<==)|(?<=[(,]))([^=(,]*?)\bif\b(.*?)\belse\b([^,]*)",
+        "`x if c else y` is not an expression here",
+        _choice,
+    ),
+    _habit(
+        r"([^=(,?]+)\?([^:]+):([^,)]+)",
+        "`c ? x : y` is not an expression here",
+        lambda m: f"where({m[1].strip()}, {m[2].strip()}, {m[3].strip()})",
+        "algorithm",
+    ),
+    _habit(r"&&?", "`{0}` is no operator", "and"),
+    _habit(r"\|\|", "`||` is no operator", "or"),
+    _habit(r"\|", "`|` is no operator", "or", "algorithm"),
+    _habit(r"!(?!=)\s*(\w*)", "`!` is no operator", lambda m: f"not {m[1] or 'x'}"),
+    _habit(r"~\s*(\w*)", "`~` is no operator", lambda m: f"not {m[1] or 'x'}"),
+    _habit(r"\^\s*(\w*)", "`^` is no operator", "x * x for a power; x != y for exclusive or"),
+    _habit(r"\blambda\b.*", "there are no functions of one's own", "write the expression where it is used"),
+    _habit(r"<>", "`<>` is no operator", "!="),
+    _habit(r"<<|>>", "`{0}` is no operator", "x * 2 or x // 2"),
+    _habit(r"(//|[-+*/%])=", "`{0}`: every name is assigned once", _increment, "algorithm"),
+    _habit(r":=|<-", "`{0}` does not assign", "=", "algorithm"),
+    _habit(r"->|=>", "`{0}` is not part of the language", "name[axes] dtype = expression"),
+    _habit(r"\bfloat\(\s*([\"'])-?inf(inity)?\1\s*\)|([\"'])-?inf(inity)?\3", "there are no strings", "inf"),
+    _habit(r"\"[^\"]*\"?|'[^']*'?", "there are no strings", "a name or a number"),
+    _habit(
+        r"\bis\s+(not\s+)?None\b|[!=]=\s*None\b", "there is no None", "a `param NAME bool` that says whether it applies"
+    ),
+    _habit(
+        r"\b([A-Za-z_]\w*)\[[^\]]*:[^\]]*\]",
+        "`{0}`: there are no slices",
+        lambda m: f"named axes broadcast by themselves; {m[1]}[b (m + 1)] reads by position",
+    ),
+    _habit(r"\.\.\.", "there is no ellipsis", "write every axis"),
+    _habit(r"[{}]", "there are no braces", "one statement a line; parentheses group"),
+    _habit(r";", "`;` separates nothing", "one statement a line"),
+    _habit(r"\\\s*$", "a line is not continued by a backslash", "break it inside parentheses"),
+    _habit(
+        r"\b([A-Za-z_]\w*)\[([^\][()=|]*[-+*/%][^\][()=|]*)\]",
+        "`{0}`: an index that is no plain axis stands in parentheses",
+        _index,
+    ),
+    _habit(r"^\s*" + _ASSIGNED + r"(?:\s+\w+)?\s*(==)(?!=)", "`==` compares", "="),
+    _habit(
+        r"^\s*(?:in|out)\s+(f32|f16|bf16|e4m3|e5m2|int8|i32|bool)\s+(\w+\[[^\]]*\])",
+        "the dtype stands after the brackets",
+        lambda m: f"{m[2]} {m[1]}",
+    ),
+    _habit(
+        r"^\s*(f32|f16|bf16|e4m3|e5m2|int8|i32|bool|float|int|double|half)\s+(\w+(?:\[[^\]]*\])?)\s*=",
+        "the dtype stands after the brackets",
+        lambda m: f"{m[2]} {m[1]} = ...",
+        "algorithm",
+    ),
+    _habit(
+        r"(?:^\s*(?:in|out)\s+|^\s*|,\s*)(\w+)\s+(f32|f16|bf16|e4m3|e5m2|int8|i32|bool)\s*\[([^\]]*)\]",
+        "the dtype stands after the brackets",
+        lambda m: f"{m[1]}[{m[3]}] {m[2]}",
+        "algorithm",
+    ),
+    _habit(
+        r"(?:^\s*(?:in|out)\s+|,\s*)(\w+)\s*:\s*(\w+)(?:\[([^\]]*)\])?",
+        "no colon stands after a name",
+        lambda m: f"{m[1]}[{m[3] or 'm n'}] {m[2]}",
+        "algorithm",
+    ),
+    _habit(
+        r"(\w+)\[([^\]]*)\]\s*:\s*(\w+)",
+        "`{0}`: no colon stands before a dtype",
+        lambda m: f"{m[1]}[{m[2]}] {m[3]}",
+        "algorithm",
+    ),
+    _habit(
+        r"^\s*kernel\s+(\w+)\s*\(.*",
+        "a kernel has no parameter list",
+        lambda m: f"kernel {m[1]}, then `in` and `out` lines",
+    ),
+    _habit(
+        r"^\s*(kernel|rank|in|out|axis|param|schedule|kernels)\b[^:]*(:)\s*$",
+        "a line does not end in a colon",
+        "leave it out",
+    ),
+    _habit(
+        r"^\s*(in|out|axis|param|schedule|kernels|tile|grid|stream|order|load|warps)\s*(:)",
+        "no colon stands after `{1}`",
+        lambda m: f"{m[1]} ...",
+    ),
+    _habit(
+        r",\s*$", "a line does not end in a comma", "go on in the same line, or start the next with `in` or `out` again"
+    ),
+    _habit(r"^\s*num_warps\s*=\s*(\d+)", "`num_warps` is no directive", lambda m: f"warps {m[1]}", "schedule"),
+    _habit(
+        r"^\s*num_stages\s*=\s*(\d+)", "`num_stages` is no directive", lambda m: f"stream n stages={m[1]}", "schedule"
+    ),
+    _habit(
+        r"^\s*BLOCK(?:_SIZE)?_(\w)\w*\s*=\s*(\d+)",
+        "`{0}`: block lengths stand in the `tile` line",
+        lambda m: f"tile {m[1].lower()}={m[2]}",
+        "schedule",
+    ),
+    _habit(
+        r"^\s*(warps|waves_per_eu|matrix_instr|load|split|rescale|exponent|grid|order|swizzle|stream|skip|launch)\s*=\s*(\w*)",
+        "`{0}`: no `=` stands after the name of a directive",
+        lambda m: f"{m[1]} {m[2]}".strip(),
+        "schedule",
+    ),
+    _habit(
+        r"^\s*(tile|grid|stream|order|load|warps|split|rescale|exponent|swizzle|stages)\s*\(([^)]*)\)",
+        "`{0}`: a directive takes no parentheses",
+        lambda m: f"{m[1]} {' '.join(m[2].replace(',', ' ').split())}",
+        "schedule",
+    ),
+    _habit(r"\b(\w+)\s*:\s*(\d+|all)\b", "`{0}`: a key is set by `=`", lambda m: f"{m[1]}={m[2]}", "schedule"),
+)
+
+
+# What the first word of a line was meant to be.
+KEYWORDS = ("kernel", "rank", "in", "out", "axis", "param", "schedule")
+MEANT = {
+    "input": "in",
+    "inputs": "in",
+    "arg": "in",
+    "args": "in",
+    "output": "out",
+    "outputs": "out",
+    "returns": "out",
+    "axes": "axis",
+    "dim": "axis",
+    "dims": "axis",
+    "block": "axis",
+    "const": "param",
+    "constexpr": "param",
+    "params": "param",
+    "parameter": "param",
+    "parameters": "param",
+    "func": "kernel",
+    "function": "kernel",
+    "fn": "kernel",
+    "program": "kernel",
+    "ranks": "rank",
+    "world": "rank",
+    "schedules": "schedule",
+    "sched": "schedule",
+}
