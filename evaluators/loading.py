@@ -7,7 +7,8 @@ A target needs a reference, a seed program and workloads. Small sizes for the ch
 - an axis of blocks (`axis nb = n // 64`) keeps n at three blocks and a ragged tail;
 - where an input fixes a coarse axis (`axis g = h // (H // G)`), the ratio H // G is kept, up to 4, over <= 2 groups;
 - tiny sizes, for the meaning alone, are even numbers from 4 to 14 by the same rules;
-- a hidden workload is a public one with its longest axes cut to three quarters.
+- a hidden workload is a public one with its longest axes cut to three quarters;
+- where no check has the params of a public workload, or an axis of length 1 as it has, one like it is added.
 
 A reference that cannot take such sizes needs `checks` and `tiny` of its author's.
 """
@@ -58,15 +59,15 @@ def complete(target: Target) -> Target:
     algorithm = seed_program(target).algorithm
     for workload in (*target.workloads, *target.hidden, *target.checks, *target.tiny):
         fits(target, algorithm, workload)
-    if target.checks and target.tiny and target.hidden:
-        return target
     kinds = _by_params(target.workloads)
-    checks = target.checks or tuple(
-        _shrunk(algorithm, w, _CHECK_LENGTHS[turn:] + _CHECK_LENGTHS[:turn], _KEPT) for turn in (0, 1) for w in kinds
-    )
+    turned = (_CHECK_LENGTHS, _CHECK_LENGTHS[1:] + _CHECK_LENGTHS[:1])
+    checks = target.checks or tuple(_shrunk(algorithm, w, lengths, _KEPT) for lengths in turned for w in kinds)
+    special = [_shrunk(algorithm, w, _CHECK_LENGTHS, _KEPT) for w in target.workloads if not _covered(w, checks)]
+    if target.checks and target.tiny and target.hidden and not special:
+        return target
     tiny = target.tiny or tuple(_shrunk(algorithm, w, _TINY_LENGTHS, 4) for w in kinds)
-    hidden = target.hidden or _unlike(tuple(_shorter(w) for w in kinds), target.workloads)
-    found = replace(target, checks=_distinct(checks), tiny=_distinct(tiny), hidden=hidden)
+    hidden = target.hidden or _unlike([_shorter(w) for w in kinds], target.workloads)
+    found = replace(target, checks=_distinct((*checks, *special)), tiny=_distinct(tiny), hidden=hidden)
     for workload in (*found.hidden, *found.checks, *found.tiny):
         fits(found, algorithm, workload)
     return found
@@ -158,6 +159,12 @@ def _shorter(workload: Workload) -> Workload:
     return Workload(
         {a: max(1, n * 3 // 4) if n == longest and n >= 256 else n for a, n in workload.sizes.items()}, workload.params
     )
+
+
+def _covered(workload: Workload, checks: Sequence[Workload]) -> bool:
+    """Whether the checks know its params, and each axis of length 1: kernels are specialised to both."""
+    alike = [c for c in checks if dict(c.params) == dict(workload.params)]
+    return bool(alike) and all(any(c.sizes.get(a) == 1 for c in alike) for a, n in workload.sizes.items() if n == 1)
 
 
 def _by_params(workloads: Sequence[Workload]) -> list[Workload]:

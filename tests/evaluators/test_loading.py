@@ -50,6 +50,13 @@ def test_derived_sizes_keep_grouped_heads_and_head_dims() -> None:
     assert all(extents(algorithm, w)["g"] == w.sizes["g"] for w in derived.tiny)
 
 
+def test_sizes_of_ones_own_are_checked_as_they_are_special() -> None:
+    sizes = {**target("attention").workloads[0].sizes, "b": 4, "h": 32, "g": 8, "m": 1, "n": 8192}
+    job = complete(replace(target("attention"), workloads=(Workload(sizes, {"causal": False}),)))
+    (added,) = set(w.name for w in job.checks) - {w.name for w in target("attention").checks}
+    assert added == "b=2,h=8,g=2,m=1,n=200,d=128,e=128,causal=0"
+
+
 def test_an_axis_of_blocks_keeps_three_blocks_and_a_tail() -> None:
     seed = """kernel pooled
 in  x[r n] bf16
