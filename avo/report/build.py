@@ -21,10 +21,10 @@ def build_model(archive: Archive, run: int | None = None) -> ReportModel:
     row = archive.run(run)
     found = archive.candidates(row.id)
     judged = {c.k: evaluation for c, evaluation in archive.evaluations(found)}
-    history = History.of(archive, row.id)
+    history = History.of(archive, row.id, whole=True)
     committed: set[int] = set()
     gains: dict[int, Gain] = {}
-    for past in history.upto(len(history) - 1) if len(history) else ():
+    for past in history.all():
         if past.committed:
             committed.add(past.k)
             against = history.compared(past)
@@ -87,7 +87,8 @@ def _run(row: Run) -> RunInfo:
 
 
 def _budget(row: Run, steps_used: int, spend: dict[str, Any]) -> BudgetInfo:
-    steps, minutes = row.config.get("steps"), row.config.get("minutes")
+    given = row.config.get("given", row.config)
+    steps, minutes = given.get("steps"), given.get("minutes")
     return BudgetInfo(
         steps=steps if isinstance(steps, int) else None,
         steps_used=steps_used,
@@ -121,10 +122,11 @@ def _mode(evaluations: list[Evaluation]) -> Any:
 
 
 def _reason(evaluations: list[Evaluation], mode: str) -> str:
-    """Why times are not measured, as the judge noted it beside the environment."""
-    if mode == "measured":
+    """Why times are not measured: in the evaluator's own words where it left some beside the environment."""
+    if mode == "measured" or not evaluations:
         return ""
-    return next((str(e.environment["mode_reason"]) for e in evaluations if e.environment.get("mode_reason")), "")
+    said = next((str(e.environment["mode_reason"]) for e in evaluations if e.environment.get("mode_reason")), "")
+    return said or ("nothing was timed on a device" if mode == "predicted" else "correctness alone, no claim of speed")
 
 
 def _unit(evaluations: list[Evaluation]) -> Any:

@@ -21,6 +21,27 @@ function cell(key, value, tag = "td") {
   return el(tag, {}, renderValue(key, value));
 }
 
+// Maps that share keys: a table of what is plain, and one table turned on its side for each map within (instructions
+// of several kernels, say), so that a row never holds a table.
+function recordBox(key, records) {
+  const keys = [...new Set(records.flatMap((r) => Object.keys(r)))];
+  const deep = keys.filter((k) => records.some((r) => r[k] !== undefined && !isPlain(r[k]) && !(Array.isArray(r[k]) && r[k].every((v) => isPlain(v) && String(v).length < 16))));
+  if (!deep.length) return recordTable(records, null, words(key));
+  const shallow = records.map((r) => Object.fromEntries(Object.entries(r).filter(([k]) => !deep.includes(k))));
+  const names = records.map((r, i) => r.name || r.kernel || `no. ${i + 1}`);
+  const unique = new Set(names).size === names.length ? names : names.map((n, i) => (records[i].name || records[i].kernel ? `${n}, ${i + 1}` : n));
+  return el("div", { class: "value-box" }, recordTable(shallow, unique, words(key)), deep.map((k) => {
+    const inner = records.map((r) => r[k]);
+    if (inner.every((v) => v === undefined || (isMap(v) && Object.values(v).every(isPlain)))) {
+      const rowKeys = [...new Set(inner.flatMap((v) => Object.keys(v || {})))];
+      return el("div", { class: "part" }, el("h5", { text: words(k) }), el("div", { class: "table-box" }, el("table", { class: "evidence" },
+        el("thead", {}, el("tr", {}, el("th", { scope: "col" }), unique.map((n) => el("th", { scope: "col", class: "num", text: n })))),
+        el("tbody", {}, rowKeys.map((rk) => el("tr", {}, el("th", { scope: "row", class: "mono", text: rk }), inner.map((v) => (v && rk in v ? cell(rk, v[rk]) : el("td", { class: "num dim", text: "–" })))))))));
+    }
+    return el("div", { class: "part" }, el("h5", { text: words(k) }), inner.map((v, i) => (v === undefined ? null : el("div", {}, records.length > 1 ? el("span", { class: "note mono", text: `${unique[i]} ` }) : null, renderValue(k, v)))));
+  }));
+}
+
 // Rows of maps that share keys: one table. `names`: a first column for maps of maps.
 function recordTable(records, names, label) {
   const keys = [...new Set(records.flatMap((r) => Object.keys(r)))];
@@ -38,12 +59,12 @@ function renderValue(key, value) {
       if (value.some((v) => typeof v === "string" && v.length > 40)) return el("ul", { class: "plain" }, value.map((v) => el("li", { text: plainValue(key, v) })));
       return el("span", { class: "num", text: value.map((v) => plainValue(key, v)).join(", ") });
     }
-    if (value.every(isMap)) return recordTable(value, null, words(key));
+    if (value.every(isMap)) return recordBox(key, value);
     return el("ul", { class: "plain" }, value.map((v) => el("li", {}, renderValue(key, v))));
   }
   const entries = Object.entries(value);
   if (!entries.length) return el("span", { class: "dim", text: "none" });
-  if (entries.length > 1 && entries.every(([, v]) => isMap(v)) && alike(entries.map(([, v]) => v))) return recordTable(entries.map(([, v]) => v), entries.map(([k]) => k), words(key));
+  if (entries.length > 1 && entries.every(([, v]) => isMap(v)) && alike(entries.map(([, v]) => v))) return recordBox(key, entries.map(([k, v]) => ({ name: k, ...v })));
   const short = entries.filter(([, v]) => isPlain(v) && !(typeof v === "string" && (v.length > 60 || v.includes("\n"))));
   const long = entries.filter((e) => !short.includes(e));
   return el("div", { class: "value-box" },

@@ -68,6 +68,7 @@ function flat(value, path = "", out = {}) {
   for (const [k, v] of Object.entries(value)) {
     const name = path ? `${path} ${k}` : k;
     if (isMap(v)) flat(v, name, out);
+    else if (Array.isArray(v) && v.every(isMap)) v.forEach((one, i) => flat(one, v.length > 1 ? `${name} ${i + 1}` : name, out));
     else if (isPlain(v)) out[name] = v;
   }
   return out;

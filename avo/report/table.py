@@ -21,7 +21,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u
 
 def to_json(model: ReportModel) -> str:
     """The whole model as one JSON document; docs/report.md has its schema. No NaN, nothing rounded."""
-    return json.dumps(finite(model.model_dump(by_alias=True)), ensure_ascii=False, allow_nan=False, indent=1)
+    return json.dumps(finite(model.model_dump(by_alias=True)), allow_nan=False, indent=1)
 
 
 def render_table(model: ReportModel, width: int = 80, limit: int = 20) -> str:

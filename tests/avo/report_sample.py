@@ -60,16 +60,21 @@ def _gates(upto: str | None, message: str, m: int, n: int) -> tuple[GateResult, 
     evidence = {
         "meaning": {"exact_rel": 3.1e-16, "limit": 1e-10, "rounded_rel_l2": 2.4e-3, "tier": 2e-2},
         "compile": {
-            "kernels": {
-                "attention": {
-                    "registers": 168,
+            "kernels": [
+                {
+                    "name": "attention",
+                    "registers": 168 + 8 * causal,
                     "spills": 0,
                     "shared_bytes": m * n * 8,
                     "threads": 128,
                     "occupancy": 0.25,
-                    "instructions": {"tcgen05.mma": 24, "ex2": 64, "ffma": 412, "ldg": 96, "bar": 9},
+                    "instructions": {"tcgen05.mma": 24, "ex2": 64, "ffma": 412 + causal, "ldg": 96, "bar": 9},
+                    "constexprs": {"BLOCK_M": m, "BLOCK_N": n, "causal": causal},
+                    "workloads": [f"b={b},h=16,g=16,m=4096,n=4096,d=128,e=128,causal={int(causal)}" for b in (8, 4)],
                 }
-            }
+                for causal in (False, True)
+            ],
+            "warnings": [],
         },
         "correctness": {
             "draws": [
