@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from avo.agents import Agent, Brief, Proposal
+    from avo.agents import Agent, Brief, Hypothesis, Judged, Proposal
     from avo.config import RunConfig
     from avo.errors import HarnessUnavailable, UserMistake
     from avo.evolve import evolve, resume
     from avo.kernel import Kernel, load
-    from avo.run import Run
+    from avo.run import Run, open_run
     from dsl.diagnostics import Diagnostic, ProgramError
     from dsl.hardware import HARDWARE, Hardware, hardware
     from dsl.knobs import Knob, knobs
@@ -36,6 +36,8 @@ _PUBLIC = {
     "Hardware": "dsl.hardware",
     "HarnessUnavailable": "avo.errors",
     "Kernel": "avo.kernel",
+    "Hypothesis": "avo.agents",
+    "Judged": "avo.agents",
     "Knob": "dsl.knobs",
     "LocalEvaluator": "evaluators.judge",
     "Program": "dsl.syntax",
@@ -53,6 +55,7 @@ _PUBLIC = {
     "hardware": "dsl.hardware",
     "knobs": "dsl.knobs",
     "load": "avo.kernel",
+    "open_run": "avo.run",
     "parse": "dsl.parser",
     "resume": "avo.evolve",
     "score": "evaluators.evaluation",
@@ -68,6 +71,8 @@ __all__ = [
     "GateResult",
     "Hardware",
     "HarnessUnavailable",
+    "Hypothesis",
+    "Judged",
     "Kernel",
     "Knob",
     "LocalEvaluator",
@@ -87,6 +92,7 @@ __all__ = [
     "hardware",
     "knobs",
     "load",
+    "open_run",
     "parse",
     "resume",
     "score",

@@ -13,6 +13,8 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Literal
 
+from avo.compiling import has_torch, has_triton
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -76,7 +78,7 @@ def _installation() -> Iterator[Finding]:
 
 
 def _torch() -> Iterator[Finding]:
-    if util.find_spec("torch") is None:
+    if not has_torch():
         advice = "pip install torch; without it targets cannot be judged (parse, check, sol and report work)"
         yield Finding("torch", "fail", "not installed", advice)
         return
@@ -85,15 +87,8 @@ def _torch() -> Iterator[Finding]:
     yield Finding("torch", "fail" if old else "ok", version, "pip install 'torch>=2.9'" if old else "")
 
 
-def _has_triton() -> bool:
-    try:
-        return util.find_spec("triton") is not None
-    except (ImportError, ValueError):
-        return False
-
-
 def _triton() -> Iterator[Finding]:
-    if not _has_triton():
+    if not has_triton():
         linux = sys.platform == "linux"
         advice = "pip install 'triton>=3.6'" if linux else "compile and evolve need Linux (WSL2 or a container will do)"
         yield Finding("triton", "fail" if linux else "warn", "not installed: nothing can be compiled or run", advice)
@@ -168,24 +163,50 @@ def _archive(where: str) -> Iterator[Finding]:
 
 
 def _compiler() -> Iterator[Finding]:
-    """Compile one trivial kernel for one chip of each vendor, as a run does."""
-    if not _has_triton():
+    """Compile one small kernel for one chip of each vendor, exactly as a run does."""
+    if not has_triton():
         return
-    from avo.probes import cross_compile
+    from dsl.hardware import hardware
+    from dsl.lowering import lower
+    from dsl.parser import parse
+    from evaluators.compiler import Compiler
+    from evaluators.failures import WorkerFailure
+    from evaluators.pool import WorkerPool
+    from evaluators.targets import target
 
-    for chip in ("b200", "mi300x"):
-        seconds, facts = cross_compile(chip)
-        yield Finding(f"compile {chip}", "ok", f"{facts} in {seconds:.1f} s")
+    job = target("softmax")
+    sizes = job.checks[0]
+    with WorkerPool(1) as pool:
+        for name in ("b200", "mi300x"):
+            chip = hardware(name)
+            try:
+                lowered = lower(parse(job.seed), chip)
+                kernel = lowered.kernels[0]
+                launch = kernel.specialise(sizes.sizes, sizes.params)
+                code = Compiler(pool).compile(lowered.source, kernel.name, launch, chip)
+            except WorkerFailure as failure:
+                advice = "reinstall triton: pip install --force-reinstall 'triton>=3.6'"
+                yield Finding(f"compile {name}", "fail", failure.message, advice)
+            else:
+                facts = f"softmax compiled: {code.registers} registers, {code.code_bytes} bytes of code"
+                yield Finding(f"compile {name}", "ok", facts)
 
 
 def _interpreter() -> Iterator[Finding]:
-    """Run one bf16 kernel in the interpreter and compare: uncorrected, Triton's is wrong on bf16."""
-    if not _has_triton() or util.find_spec("torch") is None:
+    """Judge one bf16 program on the host: as Triton ships it, its interpreter is wrong on bf16, so ours corrects it."""
+    if not has_triton() or not has_torch():
         return
-    from avo.probes import interpret
+    import dataclasses
 
-    error = interpret()
-    if error <= 2**-8:
-        yield Finding("interpreter", "ok", f"a bf16 kernel agrees with its meaning ({error:.1e} off)")
+    from dsl.hardware import hardware
+    from evaluators.evaluation import Status
+    from evaluators.judge import LocalEvaluator
+    from evaluators.targets import target
+
+    job = target("softmax")
+    with LocalEvaluator(jobs=1) as judge:
+        found = judge.evaluate(job.seed, dataclasses.replace(job, checks=job.checks[:1]), hardware("cpu"))
+    if found.status is Status.OK:
+        yield Finding("interpreter", "ok", "a bf16 softmax agrees with its meaning")
     else:
-        yield Finding("interpreter", "fail", f"a bf16 kernel is {error:.1e} off its meaning", "report this")
+        yield Finding("interpreter", "fail", f"a bf16 softmax: {found.status}: {found.message}", "report this")

@@ -32,7 +32,6 @@ GROUPS = {
 _METHODS = {"evaluator": ("evaluate", "close"), "agent": ("propose",), "model": ()}
 
 BUILTIN_EVALUATORS = {"local": "evaluators.judge:LocalEvaluator"}
-BUILTIN_AGENTS = {"heuristic": "avo.agents.heuristic:HeuristicAgent"}
 BUILTIN_MODELS: dict[str, str] = {}
 
 
@@ -68,7 +67,9 @@ def builtins(kind: str) -> dict[str, str]:
         case "evaluator":
             return BUILTIN_EVALUATORS
         case "agent":
-            return BUILTIN_AGENTS
+            from avo.agents.registry import BUILTIN as AGENTS
+
+            return dict(AGENTS)
         case _:
             return BUILTIN_MODELS
 

@@ -21,7 +21,7 @@ def check(
     """
     from avo import plugins
     from avo.cli.console import say, show_json
-    from avo.cli.files import read_text
+    from avo.files import read_text
     from dsl.check import check as complaints
     from dsl.diagnostics import ProgramError
     from dsl.parser import parse

@@ -44,8 +44,8 @@ def diff(
 
 def _side(name: str, archive: str | None) -> tuple[str, str, Candidate | None]:
     """(name, canonical text, candidate where it is one)."""
-    from avo.cli.files import read_text
     from avo.cli.options import reading
+    from avo.files import read_text
     from dsl.diagnostics import ProgramError
     from dsl.parser import parse
     from dsl.printer import print_program

@@ -27,8 +27,8 @@ def evaluate(
     """
     from avo import plugins
     from avo.cli.console import say, show_json
-    from avo.cli.files import read_text
     from avo.cli.show import verdict
+    from avo.files import read_text
     from avo.workloads import job
     from evaluators.evaluation import Status, score
 

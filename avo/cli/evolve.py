@@ -1,5 +1,199 @@
-"""to come"""
+"""`avo evolve`: evolves a kernel; says what it will do, how it goes, and what came of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from avo.cli.options import ArchiveOption, WorkloadOption
+
+if TYPE_CHECKING:
+    from avo.config import RunConfig
+    from avo.evolve import Parts
+    from avo.run import Run
+
+# One candidate through every gate on one core, in seconds: the mean of `make demo` on two cores of a 2024 server.
+SECONDS_A_CANDIDATE = 12.0
 
 
-def evolve() -> None:
-    """to come"""
+def evolve(
+    target: Annotated[
+        str | None, typer.Option(help="The job: a name, module:NAME or a file. [default: attention]", metavar="TARGET")
+    ] = None,
+    hw: Annotated[str | None, typer.Option(help="The chip. [default: b200]", metavar="CHIP")] = None,
+    steps: Annotated[int | None, typer.Option(help="Proposals to make. [default: 48]", metavar="N")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Time to use; without --steps the only limit.", metavar="MINUTES")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random choice. [default: 0]", metavar="N")] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(help="Who proposes: a name, module:Class or file.py. [default: heuristic]", metavar="AGENT"),
+    ] = None,
+    evaluator: Annotated[
+        str | None,
+        typer.Option(help="Who judges: a name, module:Class or file.py. [default: local]", metavar="EVALUATOR"),
+    ] = None,
+    archive: ArchiveOption = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with a run: its number, or the newest if left out.", metavar="[RUN]")
+    ] = None,
+    workload: WorkloadOption = None,
+    program: Annotated[
+        str | None, typer.Option(help="Start from this program instead of the target's seed.", metavar="FILE")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", "-c", help="Settings in TOML; flags win over it.", metavar="FILE")
+    ] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting of the TOML file; repeatable.", metavar="key=value")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Candidates judged at once; part of the result. [default: 2]", metavar="N")
+    ] = None,
+) -> None:
+    """Evolve a kernel for a target on a chip: correct, compiled for it, explained against the speed of light.
+
+    Ctrl-C finishes what is under way and stops; --resume goes on, also after a kill.
+
+    Example: avo evolve --target attention --hw b200 --steps 48
+    """
+    from avo.cli.console import say
+    from avo.cli.progress import REASONS, watch
+    from avo.config import read_config
+    from avo.evolve import start
+
+    flags: dict[str, Any] = {"target": target, "hw": hw, "steps": steps, "minutes": minutes, "seed": seed}
+    flags |= {"agent": agent, "evaluator": evaluator, "archive": archive, "program": program, "jobs": jobs}
+    flags["workloads"] = {str(n): w for n, w in enumerate(workload, 1)} if workload else None
+    view = watch()
+    if resume is not None:
+        run = _resumed(resume, flags, config, sets, view)
+    else:
+        settings = read_config(config, sets or [], flags)
+        with view:
+            run = start(settings, observer=view, begun=_announce)
+    with run:
+        record = run.record
+        say(f"\nrun {run.id} ended: {REASONS.get(record.ended or '', record.ended or record.state)}")
+        _conclude(run)
+
+
+def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[str] | None, view: Any) -> Run:
+    from archive.archive import open_archive
+    from avo.cli.console import say
+    from avo.config import DEFAULT_ARCHIVE
+    from avo.errors import UserMistake
+    from avo.evolve import carry_on, prepare, stored
+
+    changed = [f"--{key}" for key in flags if flags[key] is not None and key not in ("steps", "minutes", "archive")]
+    changed += ["-c"] if config else []
+    changed += ["--set"] if sets else []
+    if changed:
+        raise UserMistake(
+            f"a run goes on with what it was begun with: {' '.join(changed)} cannot change it, "
+            "only --steps and --minutes can"
+        )
+    if name != "last" and not name.isdecimal():
+        raise UserMistake(f"--resume wants the number of a run, got '{name}'; avo log lists them")
+    where = flags["archive"] or DEFAULT_ARCHIVE
+    if "://" not in where and not Path(where).exists():
+        raise UserMistake(f"no archive at {where}, so there is no run to resume; --archive names another")
+    store = open_archive(where)
+    try:
+        number = store.run(None if name == "last" else int(name)).id
+        settings = stored(store, number, steps=flags["steps"], minutes=flags["minutes"])
+        parts = prepare(settings)
+        say(f"run {number} goes on")
+        _announce(parts)
+        with view:
+            return carry_on(store, parts, number, view)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _announce(parts: Parts) -> None:
+    """The start screen."""
+    from avo.cli.console import say, tame
+
+    config, target, chip = parts.config, parts.target, parts.hardware
+    mode, why = _mode(parts)
+    say(f"target    {target.name}: {tame(target.summary)}" if target.summary else f"target    {target.name}")
+    say(f"chip      {chip.name}: {chip.title}")
+    say(f"mode      {mode}: {why}")
+    say(f"budget    {_budget(config)}, {config.jobs} at a time, seed {config.seed}")
+    say(f"expected  {_expected(config)}")
+    say(f"agent     {config.agent}; judged by {config.evaluator}")
+    say(f"archive   {config.archive}")
+    for place, w in enumerate(target.workloads):
+        say(f"{'sizes' if place == 0 else '':<10}{w.name}")
+    say()
+
+
+def _mode(parts: Parts) -> tuple[str, str]:
+    """Where times come from and why."""
+    from evaluators.judge import LocalEvaluator
+
+    chip = parts.hardware
+    if not chip.claims_speed:
+        return "none", "the host judges correctness alone, no time is claimed"
+    if isinstance(parts.evaluator, LocalEvaluator):
+        return "predicted", f"nothing is timed on a device; times follow from the code compiled for {chip.name}"
+    return "as judged", "the evaluator decides; each verdict says predicted or measured"
+
+
+def _budget(config: RunConfig) -> str:
+    limits = [f"{config.steps} steps"] if config.steps is not None else []
+    limits += [f"{config.minutes:g} minutes"] if config.minutes is not None else []
+    return " or ".join(limits) or "none: it ends when the agent does"
+
+
+def _expected(config: RunConfig) -> str:
+    from avo.cli.console import duration
+
+    if config.steps is None:
+        return f"{config.minutes:g} minutes" if config.minutes is not None else "unknown"
+    seconds = (config.steps + 1) * SECONDS_A_CANDIDATE / min(config.jobs, os.cpu_count() or 1)
+    if config.minutes is not None:
+        seconds = min(seconds, config.minutes * 60)
+    return f"about {duration(max(30, round(seconds, -1)))} for the built-in judge on this machine"
+
+
+def _conclude(run: Run) -> None:
+    """The end: the best program, its times, what changed from the seed, the report, what to do next."""
+    from avo.cli.console import paint, say, tame
+    from avo.cli.report import write_page
+    from avo.cli.show import verdict
+    from avo.report.build import build_model
+    from avo.report.derive import change, line_diff
+
+    best, evaluation = run.best, run.evaluation
+    seed = run.archive.candidates(run.id, ks=[0])
+    if best is None or evaluation is None:
+        say("no candidate was accepted yet")
+    else:
+        say(f"\nbest program: proposal {best.k}, {best.digest}\n\n{tame(best.text.rstrip())}\n")
+        for line in verdict(evaluation, gates=False):
+            say(line)
+        if seed and seed[0].digest != best.digest:
+            say(f"\nwhat changed from the seed: {tame(change(seed[0].text, best.text))}\n")
+            rows = line_diff(seed[0].text, best.text, "seed", best.digest[:8]).splitlines()
+            for row in rows:
+                colour = {"+": "green", "-": "red"}.get(row[:1])
+                say(paint(tame(row), colour) if colour else tame(row))
+            if seed[0].value and seed[0].mode == best.mode:
+                say(f"\n{best.value / seed[0].value:.2f}x the seed's {best.mode} score")
+        elif seed:
+            say("\nthe seed program is still the best")
+    page = write_page(build_model(run.archive, run.id), None)
+    where = "" if run.archive.where == "avo.db" else f" --archive {run.archive.where}"
+    say(f"\nreport: {page}")
+    if best is not None:
+        say(f"next:   avo show {run.id}/{best.k} --program{where} > best.avo")
+        say(f"        avo lower best.avo --hw {run.record.hardware} -o kernel.py    Triton that runs without avo")
+    more = 2 * max(1, len(run.archive.candidates(run.id, text=False)) - 1)
+    say(f"        avo evolve --resume {run.id} --steps {more}{where}    go on")

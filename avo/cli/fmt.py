@@ -18,8 +18,8 @@ def fmt(
     Example: avo fmt attention.avo --write
     """
     from avo.cli.console import say
-    from avo.cli.files import read_program, write_text
     from avo.errors import UserMistake
+    from avo.files import read_program, write_text
     from dsl.printer import print_program
 
     text, program = read_program(file)

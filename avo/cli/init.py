@@ -72,8 +72,8 @@ def init(
     Example: avo init my_kernels
     """
     from avo.cli.console import say
-    from avo.cli.files import write_text
     from avo.errors import UserMistake
+    from avo.files import write_text
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from dsl.knobs import Knob
 
 
 def knobs(
@@ -18,7 +21,7 @@ def knobs(
     """
     from avo import plugins
     from avo.cli.console import say, show_json, table
-    from avo.cli.files import read_program
+    from avo.files import read_program
     from dsl.knobs import knobs as open_decisions
 
     chip = plugins.load("hardware", hw)
@@ -27,9 +30,12 @@ def knobs(
     if as_json:
         show_json(found)
         return
-    rows = [[k["name"], str(k["value"]), " ".join(map(str, k["values"]))] for k in found]
+    rows = [[k["name"], str(k["value"]), " ".join(map(str, k["legal"]))] for k in found]
     say(table(["knob", "now", "legal"], rows) if rows else "this program leaves nothing open")
 
 
-def as_dict(knob: Any) -> dict[str, Any]:
-    return {"name": knob.name, "value": knob.value, "values": list(knob.values)}
+def as_dict(knob: Knob) -> dict[str, Any]:
+    """One knob in JSON. `chips`: those of the `for` line that decides it here; empty for a common line."""
+    named = {"name": knob.name, "kernel": knob.kernel, "directive": knob.directive, "key": knob.key}
+    legal, chips = list(knob.legal), list(knob.chips)
+    return {**named, "value": knob.value, "legal": legal, "number": knob.number, "chips": chips, "doc": knob.doc}

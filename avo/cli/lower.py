@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from dsl.hardware import Hardware
+    from dsl.lowering.lowered import Lowered
     from dsl.syntax import Program
     from evaluators.target import Workload
 
@@ -49,27 +51,24 @@ def lower(
     from avo import plugins
     from avo.cli.check import as_dict
     from avo.cli.console import say, show_json, warn
-    from avo.cli.files import read_program, write_text
     from avo.errors import UserMistake
+    from avo.files import read_program, write_text
     from dsl.check import check
     from dsl.diagnostics import ProgramError
+    from dsl.knobs import fill
     from dsl.lowering import lower as lowered
 
     chip = plugins.load("hardware", hw)
-    vendor = _VENDOR.get(emit)
-    if vendor and vendor != chip.vendor:
-        other = {"nvidia": "amdgcn", "amd": "ptx and sass"}.get(vendor, "")
-        legal = [f for f in Form if _VENDOR.get(f, chip.vendor) == chip.vendor] if chip.claims_speed else [Form.TRITON]
-        del other
+    legal = [f for f in Form if f is Form.TRITON or (chip.claims_speed and _VENDOR.get(f, chip.vendor) == chip.vendor)]
+    if emit not in legal:
         raise UserMistake(f"{chip.name} has no {emit}; --emit takes {', '.join(legal)} there")
-    if emit is Form.TTGIR and not chip.claims_speed:
-        raise UserMistake(f"{chip.name} has no compiler; --emit takes triton there")
     text, program = read_program(file)
     sizes = _sizes(program, target, workload)
     errors = [d for d in check(program, chip, sizes.sizes if sizes else None) if d.severity == "error"]
     if errors:
         raise ProgramError(errors, text, file)
-    result = lowered(program, chip, sizes.sizes if sizes else None, sizes.params if sizes else None)
+    program = fill(program, chip, sizes.sizes if sizes else None)  # `?` becomes a number
+    result = lowered(program, chip, sizes.sizes if sizes else None)
     for warning in result.warnings:
         warn(warning.render(text, file))
     if emit is Form.TRITON:
@@ -88,6 +87,28 @@ def lower(
         show_json({"hardware": chip.name, "emit": emit, "kernels": kernels, "warnings": warnings, "text": answer})
     else:
         say(answer.rstrip("\n"))
+
+
+def _machine_text(lowered: Lowered, sizes: Workload, chip: Hardware, emit: Form) -> str:
+    """What the compiler makes of each kernel, one after another; the facts of each stand above it as comments."""
+    from avo.compiling import require_triton
+    from evaluators.compiler import Compiler
+    from evaluators.pool import WorkerPool
+
+    require_triton("compiling")
+    parts = []
+    with WorkerPool(1) as pool:
+        compiler = Compiler(pool)
+        for kernel in lowered.kernels:
+            launch = kernel.specialise(sizes.sizes, sizes.params)
+            code = compiler.compile(lowered.source, kernel.name, launch, chip, emit=[emit.value])
+            sign = {Form.SASS: "//", Form.AMDGCN: ";"}.get(emit, "//")
+            parts.append(
+                f"{sign} {kernel.name} for {chip.name}, {sizes.name}\n"
+                f"{sign} {code.registers} registers, {code.spills} spilled, {code.shared_bytes} bytes shared, "
+                f"{code.occupancy_blocks} blocks a unit\n" + code.texts[emit.value].rstrip("\n") + "\n"
+            )
+    return "\n".join(parts)
 
 
 def _sizes(program: Program, target: str | None, text: str | None) -> Workload | None:

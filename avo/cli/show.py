@@ -63,7 +63,7 @@ def _page(found: Candidate, evaluation: Evaluation | None, lineage: list[int]) -
     return "\n".join(parts)
 
 
-def verdict(evaluation: Evaluation) -> list[str]:
+def verdict(evaluation: Evaluation, gates: bool = True) -> list[str]:
     """Status, score, a line per gate and a table per workload, as `show` and `eval` print them."""
     from avo.cli.console import duration, table, tame
     from evaluators.evaluation import score
@@ -74,7 +74,7 @@ def verdict(evaluation: Evaluation) -> list[str]:
     if value:
         room = f", {found.headroom:.2f}x the speed of light's time" if found.headroom else ""
         lines.append(f"score: {value:.4g} {evaluation.unit} {evaluation.mode}{room}")
-    if evaluation.gates:
+    if gates and evaluation.gates:
         rows = [[g.gate, "ok" if g.passed else "FAIL", _evidence(g.message, g.evidence)] for g in evaluation.gates]
         lines += ["", table(["gate", "", "evidence"], rows)]
     if evaluation.workloads and evaluation.mode != "none":

@@ -67,7 +67,7 @@ def sol(
         for n, a in enumerate(answer, 1)
     ]
     say(table(["", *pipes, "floor", found.unit], rows, right=tuple(range(len(pipes) + 3))))
-    say()
+    say("\nWhat sets the floor:")
     for n, a in enumerate(answer, 1):
-        say(f"{n}  {a['bottleneck']} sets the floor: {a['workload']}")
+        say(f"{n}  {a['bottleneck']}: {a['workload']}")
     say(f"\nPeaks and their sources: avo hardware {chip.name}")

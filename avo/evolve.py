@@ -1,0 +1,262 @@
+"""From what a person asked for to a run: resolves names, makes the parts, starts or takes up, cleans up.
+
+run = avo.evolve(target="attention", hw="b200", steps=48)
+run.best.text, run.to_dicts()
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from avo import plugins, workloads
+from avo.config import RunConfig, Scalar, read_config, versions
+from avo.errors import UserMistake
+
+if TYPE_CHECKING:
+    from archive.archive import Archive
+    from avo.agents import Agent
+    from avo.events import Observer
+    from avo.run import Run
+    from dsl.hardware import Hardware
+    from evaluators.protocol import Evaluator
+    from evaluators.target import Target, Workload
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of. Whoever holds them closes the evaluator."""
+
+    config: RunConfig
+    target: Target
+    hardware: Hardware
+    agent: Agent
+    evaluator: Evaluator
+
+
+def evolve(
+    target: str | Target = "attention",
+    hw: str | Hardware = "b200",
+    *,
+    steps: int | None = None,
+    minutes: float | None = None,
+    seed: int | None = None,
+    agent: str | Agent | None = None,
+    evaluator: str | Evaluator | None = None,
+    archive: str | Path | None = None,
+    jobs: int | None = None,
+    workloads: Sequence[str | Workload | Mapping[str, Scalar]] = (),
+    program: str | Path | None = None,
+    config: str | Path | None = None,
+    observer: Observer | None = None,
+) -> Run:
+    """Evolves a kernel and returns the run: `.best`, `.candidates`, `.to_frame()`, shown as a table in a notebook.
+
+    Names are resolved as on the command line; a Target, Hardware, Agent or Evaluator of your own may stand instead.
+    config: a TOML file with settings; arguments win over it. Without `steps` and `minutes` it makes 48 proposals.
+    workloads: sizes instead of the target's own. program: a file to start from instead of the target's seed.
+    observer: called with each event of `avo.events`, in this thread.
+
+    Raises UserMistake, TargetError (of a target of your own), HarnessUnavailable, ArchiveError. Ctrl-C finishes what is
+    under way and returns; a second one raises KeyboardInterrupt. What was recorded stays, for `avo.resume`.
+    """
+    flags: dict[str, Any] = {"steps": steps, "minutes": minutes, "seed": seed, "jobs": jobs}
+    flags |= {"target": _name(target, "target"), "hw": _name(hw, "hardware")}
+    flags |= {"agent": _name(agent, "agent"), "evaluator": _name(evaluator, "evaluator")}
+    flags |= {
+        "archive": None if archive is None else str(archive),
+        "program": None if program is None else str(program),
+    }
+    named = {str(n): _sizes(w) for n, w in enumerate(workloads, 1)}
+    flags["workloads"] = named or None
+    settings = read_config(None if config is None else str(config), (), flags)
+    return start(settings, observer=observer, target=target, hardware=hw, agent=agent, evaluator=evaluator)
+
+
+def resume(
+    run: int | None = None,
+    *,
+    archive: str | Path = "avo.db",
+    steps: int | None = None,
+    minutes: float | None = None,
+    observer: Observer | None = None,
+    target: Target | None = None,
+    hardware: Hardware | None = None,
+    agent: Agent | None = None,
+    evaluator: Evaluator | None = None,
+) -> Run:
+    """Takes a run up again (the newest where none is named) with what it was begun with, and returns it.
+
+    steps, minutes: a new budget, over all sessions of the run. Objects that the run was begun with in Python have to be
+    given again, for an archive keeps names only. Raises as `evolve` does, and archive.errors.Held where another process
+    writes the run.
+    """
+    from archive.archive import open_archive
+
+    store = open_archive(archive)
+    try:
+        config = stored(store, run, steps=steps, minutes=minutes)
+        parts = prepare(config, target=target, hardware=hardware, agent=agent, evaluator=evaluator)
+        return carry_on(store, parts, _record(store, run), observer)
+    except BaseException:
+        store.close()
+        raise
+
+
+def start(
+    config: RunConfig,
+    *,
+    observer: Observer | None = None,
+    begun: Callable[[Parts], None] | None = None,
+    target: str | Target | None = None,
+    hardware: str | Hardware | None = None,
+    agent: str | Agent | None = None,
+    evaluator: str | Evaluator | None = None,
+) -> Run:
+    """A new run of a resolved configuration. `begun` is called once all parts are there and nothing is written yet."""
+    from archive.archive import open_archive
+    from avo.run import begin
+
+    parts = prepare(config, target=target, hardware=hardware, agent=agent, evaluator=evaluator)
+    try:
+        if begun is not None:
+            begun(parts)
+        store = open_archive(config.archive)
+    except BaseException:
+        parts.evaluator.close()
+        raise
+    try:
+        run = begin(
+            store,
+            target=parts.target,
+            hardware=parts.hardware,
+            agent=parts.agent,
+            evaluator=parts.evaluator,
+            seed=config.seed,
+            jobs=config.jobs,
+            config=parts.config.model_dump(mode="json"),
+            versions=versions(),
+        )
+    except BaseException:
+        parts.evaluator.close()
+        store.close()
+        raise
+    return carry_on(store, parts, run.id, observer)
+
+
+def carry_on(store: Archive, parts: Parts, run: int, observer: Observer | None) -> Run:
+    """Runs until the budget is spent, then closes the evaluator, error or not. The run keeps the archive open."""
+    from avo.budget import Budget
+    from avo.run import Run, proceed
+
+    config = parts.config
+    try:
+        return proceed(
+            Run(store, run),
+            target=parts.target,
+            hardware=parts.hardware,
+            agent=parts.agent,
+            evaluator=parts.evaluator,
+            budget=Budget(steps=config.steps, minutes=config.minutes),
+            options=config.agent_options,
+            versions=versions(),
+            observer=observer,
+        )
+    finally:
+        parts.evaluator.close()
+
+
+def stored(store: Archive, run: int | None, *, steps: int | None = None, minutes: float | None = None) -> RunConfig:
+    """The configuration that a run was begun with, with another budget where one is given.
+
+    Raises UserMistake where the stored one is not of this version's form.
+    """
+    record = store.run(run)
+    given = dict(record.config.get("given") or {})
+    if steps is not None or minutes is not None:
+        given |= {"steps": steps, "minutes": minutes}
+    known = {key: value for key, value in given.items() if key in RunConfig.model_fields}
+    if not given or len(known) < len(given):
+        strange = ", ".join(sorted(set(given) - set(known))) or "there is none"
+        raise UserMistake(f"the configuration of run {record.id} is not one that this version reads ({strange})")
+    return RunConfig.model_validate(known | {"archive": store.where})
+
+
+def prepare(
+    config: RunConfig,
+    *,
+    target: str | Target | None = None,
+    hardware: str | Hardware | None = None,
+    agent: str | Agent | None = None,
+    evaluator: str | Evaluator | None = None,
+) -> Parts:
+    """Resolves every name and looks each part through, so that a mistake is told before anything is written.
+
+    Runs the target's reference on tiny sizes, which takes torch. Files are stored by their full path: a run may be
+    taken up from another folder.
+    """
+    for kind, name, part in (
+        ("target", config.target, target),
+        ("hardware", config.hw, hardware),
+        ("agent", config.agent, agent),
+        ("evaluator", config.evaluator, evaluator),
+    ):
+        if name.startswith("<") and _named(part):
+            raise UserMistake(f"the run was begun in Python with {name[1:-1]}: give it again, avo.resume({kind}=...)")
+    chip = plugins.load("hardware", config.hw) if hardware is None or isinstance(hardware, str) else hardware
+    job = _target(config, target)
+    available = {"jobs": config.jobs, "seed": config.seed}
+    maker: Any = plugins.create("agent", config.agent, available) if _named(agent) else agent
+    judge: Any = evaluator
+    if _named(evaluator):
+        judge = plugins.create("evaluator", config.evaluator, available, config.evaluator_options)
+    whole = {key: _full(getattr(config, key)) for key in ("target", "hw", "agent", "evaluator")}
+    if config.program is not None:
+        whole["program"] = str(Path(config.program).resolve())
+    return Parts(config.model_copy(update=whole), job, chip, maker, judge)
+
+
+def _target(config: RunConfig, given: str | Target | None) -> Target:
+    from evaluators.loading import ready
+
+    job = plugins.load("target", config.target) if given is None or isinstance(given, str) else given
+    if config.program is not None:
+        from avo.files import read_program
+
+        text, _ = read_program(config.program)
+        job = dataclasses.replace(job, seed=text)
+    return ready(workloads.retarget(job, config.workloads.values()))
+
+
+def _record(store: Archive, run: int | None) -> int:
+    return store.run(run).id
+
+
+def _named(part: Any) -> bool:
+    return part is None or isinstance(part, str)
+
+
+def _name(part: Any, kind: str) -> str | None:
+    """How the configuration names a part; an object by its class, which says what to pass again to `resume`."""
+    if part is None or isinstance(part, str):
+        return part
+    name = getattr(part, "name", "")
+    return f"<{kind} object {name or type(part).__qualname__}>"
+
+
+def _full(name: str) -> str:
+    if not plugins.is_file(name):
+        return name
+    path, colon, attribute = name.partition(".py:")
+    return str(Path(path + ".py" if colon else path).expanduser().resolve()) + (f":{attribute}" if colon else "")
+
+
+def _sizes(given: str | Workload | Mapping[str, Scalar]) -> str | dict[str, Scalar]:
+    if isinstance(given, str):
+        return given
+    if isinstance(given, Mapping):
+        return dict(given)
+    return {**given.sizes, **given.params}
