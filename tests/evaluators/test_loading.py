@@ -43,7 +43,7 @@ def test_derived_sizes_keep_grouped_heads_and_head_dims() -> None:
     algorithm = parse(job.seed).algorithm
     assert {w.params["causal"] for w in job.checks} == {w.params["causal"] for w in job.tiny} == {True, False}
     for w in job.checks:
-        assert w.sizes["d"] == w.sizes["e"] == 128 and w.sizes["n"] in (150, 200, 330) and w.sizes["b"] == 2
+        assert w.sizes["d"] == w.sizes["e"] == 128 and w.sizes["n"] in (150, 200, 330) and w.sizes["b"] in (1, 2)
     grouped = replace(job, workloads=(Workload({**job.workloads[0].sizes, "h": 32, "g": 4}, {"causal": True}),))
     derived = complete(replace(grouped, checks=(), tiny=(), hidden=()))
     assert (derived.checks[0].sizes["h"], derived.checks[0].sizes["g"]) == (8, 2)
