@@ -88,6 +88,8 @@ def locate(where: str | os.PathLike[str]) -> Path:
             f"{url.render_as_string(hide_password=True)}: only SQLite archives are supported so far. "
             "Name a file, or a URL such as sqlite:///runs/avo.db"
         )
+    if url.query:
+        raise ArchiveError(f"{given}: options such as {next(iter(url.query))!r} in an archive's URL are not supported")
     if not url.database or url.database == ":memory:":
         raise ArchiveError(f"{given}: an archive has to be a file, so that a run can be resumed")
     return Path(url.database).expanduser()
@@ -247,6 +249,11 @@ def put_text(connection: Connection, text: str) -> str:
     statement = sqlite_insert(texts).values(sha256=name, body=zlib.compress(raw)).on_conflict_do_nothing()
     connection.execute(statement)
     return name
+
+
+def as_stored(text: str) -> str:
+    """What `unpack` will give for a text that `put_text` took: a lone surrogate has become "?"."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def unpack(body: bytes | None) -> str:

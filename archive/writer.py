@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from archive.database import Database, now, put_text, unpack
+from archive.database import Database, as_stored, now, put_text, unpack
 from archive.documents import from_document, line, plain, search_keys, to_document
 from archive.errors import ArchiveError, Held
 from archive.records import Hypothesis, Run, Spend
@@ -136,7 +136,7 @@ class RunWriter:
                 )
                 key = made.inserted_primary_key
                 assert key is not None
-                id, document, source = key[0], document, line(evaluation.source)
+                id, document, source = key[0], document, as_stored(evaluation.source)
             else:
                 id, document, source = first.id, first.document, unpack(first.body)
             connection.execute(
