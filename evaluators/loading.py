@@ -3,7 +3,8 @@
 A target needs a reference, a seed program and workloads. Small sizes for the checks follow from these:
 
 - an axis that a reduction runs over keeps its extent up to 128 and else becomes one of 200, 150, 330;
-- of the axes of an output, the last two keep theirs up to 128 and else become one of those; the others become <= 2;
+- of the axes of an output, the last two keep theirs up to 128 and else become one of those;
+- the others become at most 2, or 70 where they are longer than 64;
 - an axis of blocks (`axis nb = n // 64`) keeps n at three blocks and a ragged tail;
 - where an input fixes a coarse axis (`axis g = h // (H // G)`), the ratio H // G is kept, up to 4, over <= 2 groups;
 - tiny sizes, for the meaning alone, are even numbers from 4 to 14 by the same rules;
@@ -28,6 +29,7 @@ from evaluators.target import Target, TargetError, Workload
 _CHECK_LENGTHS = (200, 150, 330)
 _TINY_LENGTHS = (6, 10, 4, 14, 8, 12)
 _KEPT = 128
+_BATCH = 64  # a longer axis that is neither reduced nor one of an output's last two is tiled all the same
 
 
 def ready(target: Target) -> Target:
@@ -135,7 +137,7 @@ def _shrunk(algorithm: Algorithm, workload: Workload, lengths: Sequence[int], ke
     turn = 0
     for axis, extent in workload.sizes.items():
         if axis not in inner:
-            sizes[axis] = min(extent, 2)
+            sizes[axis] = min(extent, 2 if extent <= _BATCH else lengths[-1] if kept < _BATCH else _BATCH + 6)
         elif extent <= kept:
             sizes[axis] = extent
         else:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import runpy
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +74,15 @@ y = mean[n in nb](x)
     job = ready(Target("pooled", reference, seed, (Workload({"r": 1024, "n": 4096}),)))
     for w in (*job.tiny, *job.checks):
         assert w.sizes["n"] > 3 * 16 and w.sizes["n"] % 16
+
+
+def test_the_example_of_the_documentation_is_ready(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")
+    found = re.search(r"```python\n(# my_rope.py\n.*?)```", text, re.DOTALL)
+    assert found
+    (tmp_path / "my_rope.py").write_text(found[1], encoding="utf-8")
+    job = ready(runpy.run_path(str(tmp_path / "my_rope.py"))["TARGET"])
+    assert [w.name for w in job.tiny] == ["b=2,s=12,h=6,d=10"]
 
 
 def raising(x: torch.Tensor, w: torch.Tensor, power: int = 1) -> torch.Tensor:
