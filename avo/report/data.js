@@ -87,9 +87,9 @@ function grouped(text) {
   const [, sign, whole, rest] = /^(-?)(\d+)(.*)$/.exec(text);
   return (sign ? "−" : "") + (whole.length > 4 ? whole.replace(/\B(?=(\d{3})+$)/g, "\u202f") : whole) + rest;
 }
-function seconds(s) {
+function seconds(s, digits = 4) {
   if (s === null || s === undefined) return "–";
-  for (const [scale, unit] of [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]) if (Math.abs(s) >= scale) return `${decimal(s / scale)} ${unit}`;
+  for (const [scale, unit] of [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]) if (Math.abs(s) >= scale) return `${decimal(s / scale, digits)} ${unit}`;
   return s === 0 ? "0 s" : `${decimal(s / 1e-9)} ns`;
 }
 const percent = (x, digits = 1) => (x === null || !Number.isFinite(x) ? "–" : `${x < 0 ? "−" : ""}${Math.abs(100 * x).toFixed(digits)}%`);

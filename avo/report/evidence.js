@@ -13,8 +13,9 @@ function plainValue(key, value) {
     if (/(_hz)$/.test(key)) return `${number(value / 1e9)} GHz`;
     return number(value);
   }
-  return String(value);
+  return LABELS.get(value) || String(value);
 }
+const LABELS = new Map(DATA.workloads.map((w) => [w.name, w.label]));
 
 function cell(key, value, tag = "td") {
   if (isPlain(value)) return el(tag, { class: typeof value === "number" ? "num" : typeof value === "string" && value.length > 24 ? "long" : "", text: plainValue(key, value) });
@@ -27,20 +28,27 @@ function recordBox(key, records) {
   const keys = [...new Set(records.flatMap((r) => Object.keys(r)))];
   const deep = keys.filter((k) => records.some((r) => r[k] !== undefined && !isPlain(r[k]) && !(Array.isArray(r[k]) && r[k].every((v) => isPlain(v) && String(v).length < 16))));
   if (!deep.length) return recordTable(records, null, words(key));
-  const shallow = records.map((r) => Object.fromEntries(Object.entries(r).filter(([k]) => !deep.includes(k))));
+  const shallow = records.map((r) => Object.fromEntries(Object.entries(r).filter(([k]) => !deep.includes(k) && k !== "name")));
   const names = records.map((r, i) => r.name || r.kernel || `no. ${i + 1}`);
   const unique = new Set(names).size === names.length ? names : names.map((n, i) => (records[i].name || records[i].kernel ? `${n}, ${i + 1}` : n));
-  return el("div", { class: "value-box" }, recordTable(shallow, unique, words(key)), deep.map((k) => {
+  const few = records.length <= 4;
+  return el("div", { class: "value-box" }, few ? turned(shallow, unique) : recordTable(shallow, unique, words(key)), deep.map((k) => {
     const inner = records.map((r) => r[k]);
     if (inner.every((v) => v === undefined || (isMap(v) && Object.values(v).every(isPlain)))) {
-      const rowKeys = [...new Set(inner.flatMap((v) => Object.keys(v || {})))];
-      return el("div", { class: "part" }, el("h5", { text: words(k) }), el("div", { class: "table-box" }, el("table", { class: "evidence" },
-        el("thead", {}, el("tr", {}, el("th", { scope: "col" }), unique.map((n) => el("th", { scope: "col", class: "num", text: n })))),
-        el("tbody", {}, rowKeys.map((rk) => el("tr", {}, el("th", { scope: "row", class: "mono", text: rk }), inner.map((v) => (v && rk in v ? cell(rk, v[rk]) : el("td", { class: "num dim", text: "–" })))))))));
+      return el("div", { class: "part" }, el("h5", { text: words(k) }), turned(inner.map((v) => v || {}), unique));
     }
     return el("div", { class: "part" }, el("h5", { text: words(k) }), inner.map((v, i) => (v === undefined ? null : el("div", {}, records.length > 1 ? el("span", { class: "note mono", text: `${unique[i]} ` }) : null, renderValue(k, v)))));
   }));
 }
+
+// One column a record, one row a key.
+function turned(records, names) {
+  const keys = [...new Set(records.flatMap((r) => Object.keys(r)))];
+  return el("div", { class: "table-box" }, el("table", { class: "evidence turned" },
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }), names.map((n) => el("th", { scope: "col", class: "num", text: n })))),
+    el("tbody", {}, keys.map((k) => el("tr", {}, el("th", { scope: "row", text: words(k) }), records.map((r) => el("td", { class: "num", text: k in r ? plainText(k, r[k]) : "–" })))))));
+}
+const plainText = (key, value) => (isPlain(value) ? plainValue(key, value) : value.map((v) => plainValue(key, v)).join(", "));
 
 // Rows of maps that share keys: one table. `names`: a first column for maps of maps.
 function recordTable(records, names, label) {
@@ -93,7 +101,7 @@ function gateList(c) {
     const summary = el("summary", { class: "gate-head" },
       gate.passed ? el("span", { class: "mark tick-mark", "aria-hidden": "true", text: "✓" }) : mark(OUTCOME.has(name) ? name : "harness"),
       el("b", { text: name }), el("span", { class: "gate-word", text: gate.passed ? "passed" : "failed" }),
-      gate.time ? el("span", { class: "note num gate-time", text: seconds(gate.time) }) : null);
+      gate.time ? el("span", { class: "note num gate-time", text: seconds(gate.time, 3) }) : null);
     const body = el("div", { class: "gate-body" });
     const box = el("details", { class: gate.passed ? "gate" : "gate failed", "data-gate": name }, summary, body);
     const fill = () => {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from report_sample import HOSTILE, digest_of, sample
@@ -202,9 +203,20 @@ def test_a_page_that_is_too_large_keeps_fewer_in_full() -> None:
     assert len(render_html(model, limit=250_000)) < len(render_html(model))
 
 
-def test_the_page_is_written_whole_where_asked(tmp_path, model: ReportModel) -> None:  # type: ignore[no-untyped-def]
+def test_the_page_is_written_whole_where_asked(tmp_path: Path, model: ReportModel) -> None:
     where = write_page(model, tmp_path / "a.html")
     assert where.read_text("utf-8") == render_html(model)
     assert [p.name for p in tmp_path.iterdir()] == ["a.html"]
     with pytest.raises(OSError):
         write_page(model, tmp_path / "missing" / "a.html")
+
+
+def test_the_documents_name_every_field_of_the_json() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "report.md").read_text("utf-8")
+    schema = ReportModel.model_json_schema()
+    named = set(re.findall(r"`(\w+)", page))
+    fields = set(schema["properties"])
+    for part in schema["$defs"].values():
+        fields |= set(part.get("properties", {}))
+    assert fields - named == set()
+    assert {s.value for s in Status} - named == set()
