@@ -106,7 +106,7 @@ def test_a_run_is_told_as_it_was(archive: Archive) -> None:
     assert (model.mode, model.mode_reason) == ("predicted", "nothing was timed on a device")
     assert (model.budget.steps, model.budget.steps_used, model.budget.minutes) == (6, 5, None)
     assert model.budget.spend["wall_s"] == pytest.approx(2.0)
-    assert model.versions == {"avo": "1"}
+    assert model.versions == {"avo": "0.1.0"}
 
 
 def test_a_measured_gain_carries_its_interval(tmp_path: Path) -> None:
