@@ -106,6 +106,8 @@ class _Tile:
                 return np.full([self.size(d) for d in out.dims], n.attr) if out.dims else n.attr
             case "extent":
                 return self.known[n.attr]
+            case "tail":
+                return self.known[n.attr] % self.size(n.attr) != 0
             case "block":
                 return self.size(n.attr)
             case "ratio":

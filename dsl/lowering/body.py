@@ -121,7 +121,7 @@ class Body:
     def _count_uses(self) -> dict[Value, int]:
         uses: dict[Value, int] = {}
         for n in _nodes(self.k.body):
-            args = n.args if isinstance(n, Op) else (n.condition,) if isinstance(n, If) else (n.lo, n.hi)
+            args = n.args if isinstance(n, Op) else (n.condition,) if isinstance(n, If) else (n.lo, n.hi, *n.only_if)
             for a in args:
                 uses[a] = uses.get(a, 0) + 1
             if isinstance(n, Op) and n.kind == "load":
@@ -166,13 +166,18 @@ class Body:
         lo, hi = self.text(n.lo), self.text(n.hi)
         self.keep(n.lo, lo)
         self.keep(n.hi, hi)
+        flags = [self.text(f).source for f in n.only_if]
         self.settle()
+        if flags:
+            self.put(f"if {' or '.join(flags)}:")
+            self.indent += 1
         start = self.name(n.start)
         step = self.length(n.axis) if n.axis in self.k.lengths else ""
         args = [lo.source, hi.source, step] if step else [lo.source, hi.source]
         self.put(f"for {start} in tl.range({', '.join(args)}):", n.note)
         self.nested(n.body)
         self.taken.discard(start)
+        self.indent -= bool(flags)
 
     def settle(self, changed: Value | None = None) -> None:
         """Prints what waits to be read: all of it, or what reads the variable that is about to change."""
@@ -217,7 +222,7 @@ class Body:
             self.ready[n.out] = Text(self.name(n.out), ATOM, ())  # the decoded program id is the index itself
             return
         t = self.expression(n)
-        trivial = n.kind in ("const", "extent", "block", "param", "ratio", "full")
+        trivial = n.kind in ("const", "extent", "block", "tail", "param", "ratio", "full")
         once = self.uses.get(n.out, 0) <= 1 and (
             direct or (len(t.source) < LINE - 30 and n.kind not in ("load", "dot", "start"))
         )
@@ -238,6 +243,8 @@ class Body:
                 return Text(number(n.attr), ATOM if not number(n.attr).startswith("-") else UNARY, ())
             case "extent":
                 return Text(self.extent(n.attr), ATOM, ())
+            case "tail":
+                return Text(f"TAIL_{n.attr.upper()}", ATOM, ())
             case "block":
                 return Text(self.length(n.attr), ATOM, ())
             case "ratio":

@@ -99,6 +99,8 @@ def _scalars(
                 values[op.out] = op.attr
             case "extent":
                 values[op.out] = known[op.attr]
+            case "tail":
+                values[op.out] = known[op.attr] % kernel.lengths.get(op.attr, 1) != 0
             case "block":
                 values[op.out] = kernel.lengths.get(op.attr, 1)
             case "ratio":

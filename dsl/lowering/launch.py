@@ -162,6 +162,8 @@ def specialise(
                     constexprs[a.name] = bool(given[a.of]) if kind == "bool" else int(given[a.of])
                 elif a.name.startswith("BLOCK_"):
                     constexprs[a.name] = block_length(kernel, a.of, known)
+                elif a.name.startswith("TAIL_"):
+                    constexprs[a.name] = known[a.of] % kernel.lengths[a.of] != 0
                 elif a.name in ("GROUP", "DIES"):
                     constexprs[a.name] = int(a.of)
                 else:

@@ -200,6 +200,7 @@ def _arguments(k: TileKernel, body: Body, extras: list[Argument]) -> tuple[Argum
         Argument(p.upper(), "constexpr", p) for p in k.graph.params if p in used and k.graph.params[p].dtype != "f32"
     ]
     text = "\n".join(body.lines)
+    found += [Argument(f"TAIL_{a.upper()}", "constexpr", a) for a in k.loops if f"TAIL_{a.upper()}" in text]
     found += [
         Argument(f"BLOCK_{a.upper()}", "constexpr", a)
         for a in (*k.lengths, *k.padded)
@@ -275,7 +276,7 @@ def _launch(p: _Printed, hw: Hardware, first: str) -> list[str]:
         ]
         grid = "programs"
     for v, t in zip(k.hosts.values(), k.hosts, strict=True):
-        name = next(a.name for a in p.arguments if a.kind == "host" and a.of == v.name or a.name == v.name)
+        name = next(a.name for a in p.arguments if (a.kind == "host" and a.of == v.name) or a.name == v.name)
         lines.append(f"{name} = {host_source(t)[0]}")
     args: list[str] = []
     for a in p.arguments:
@@ -311,6 +312,8 @@ def _constant(k: TileKernel, a: Argument) -> str:
         return a.of
     if a.name.startswith("BLOCK_"):
         return _block(k, a.of)
+    if a.name.startswith("TAIL_"):
+        return f"{a.of.upper()} % {k.lengths[a.of]} != 0"
     return a.of if a.of in k.graph.params else a.name
 
 

@@ -1,0 +1,297 @@
+"""The stream cut into passes: what is carried, how it is rescaled, and which blocks a loop visits."""
+
+from __future__ import annotations
+
+import math
+
+from dsl.algebra import NEUTRAL, Atom, Bound, Weight, atoms, bound, constant, pull_scale
+from dsl.syntax import Span
+from dsl.terms import Term
+from dsl.tile import If, Loop, Node, Op, Value
+from dsl.tiling.regions import NotLowered, Pivot, Scope
+from dsl.tiling.values import LOG2E, Values
+
+LOWEST = -3.4028234663852886e38  # stands for -inf as the first running maximum where a mask may hide a whole block
+
+
+class Passes(Values):
+    """Fills `kernel.body`: `build` is the way in."""
+
+    def build(self) -> None:
+        for a in self.k.grid:
+            self.starts[a] = self.emit("start", (), a, (), "i32", f"{a}0" if a in self.k.lengths else a)
+        passes = self.passes()
+        for p in range(max(passes.values(), default=-1) + 1):
+            reductions = [t for t, q in passes.items() if q == p and t.op == "reduce"]
+            stores = [n for n, t in self.outputs.items() if passes.get(t) == p and self.streams(t)]
+            if reductions or stores:
+                self.run_pass(reductions, stores)
+        for n, t in self.outputs.items():
+            if not self.streams(t):
+                self.store(n, t)
+
+    def streams(self, t: Term) -> bool:
+        return any(a in self.k.loops for a in t.axes)
+
+    def passes(self) -> dict[Term, int]:
+        """Reduction over the stream -> the pass that computes it; output with the stream's axis -> the pass that stores it.
+
+        A maximum that cancels is used, while it runs, in its own pass; everything else waits for the pass to end (rule 26).
+        """
+        level: dict[Term, int] = {}
+        passes: dict[Term, int] = {}
+        for out in self.outputs.values():
+            for t in out.walk():
+                if t in level:
+                    continue
+                level[t] = max((level[a] for a in t.args), default=0)
+                if t.op == "reduce" and any(a in self.k.loops for a in t.attr[1]):
+                    passes[t] = level[t]
+                    if t not in self.weights:
+                        level[t] += 1
+        for out in self.outputs.values():
+            if self.streams(out):
+                passes[out] = max(level[out], passes.get(out, 0))
+        return passes
+
+    def run_pass(self, reductions: list[Term], stores: list[str]) -> None:
+        (axis,) = self.k.loops
+        running = [t for t in reductions if t in self.weights]
+        sums = [t for t in reductions if t not in self.weights]
+        for t in running:
+            core, scale = pull_scale(self.g, t.args[0], True)
+            factor = scale
+            if self.log2:
+                factor = self.g.const(LOG2E) if scale is None else self.g.map("*", self.g.const(LOG2E), scale)
+            self.titles.setdefault(core, self.title(t.args[0], "s"))
+            hidden = constant(t.args[0], lambda x: False if x.dtype == "bool" and x.axes else None, axis) == -math.inf
+            first = LOWEST if hidden else -math.inf
+            variable = self.variable(t, first, self.title(t.args[0], "s") + "_max")
+            self.pivots[t] = Pivot(t, core, factor, variable, variable)
+        for t in sums:
+            self.variables[t] = self.variable(t, NEUTRAL[t.attr[0]], self.sum_title(t))
+        for lo, hi, masked, true, note in self.ranges(axis, reductions, stores):
+            start = Value(f"{axis}0" if axis in self.k.lengths else axis, (), "i32")
+            edge = self.flags(axis, reductions, stores) if note.startswith("the edge") else ()
+            loop = Loop(axis, start, lo, hi, masked, [], note, edge)
+            self.scopes.append(Scope(loop.body, axis, masked))
+            self.starts[axis] = start
+            self.home[start] = len(self.scopes) - 1
+            self.true = true
+            self.pass_body(running, sums, stores)
+            self.scopes.pop()
+            self.true = set()
+            self.scopes[-1].body.append(loop)
+            self.places = {k: p for k, p in self.places.items() if self.home.get(p.value, 0) < len(self.scopes)}
+        for t in running:
+            self.pivots[t].reference = self.pivots[t].variable
+        self.done |= set(reductions)
+
+    def variable(self, t: Term, first: float | bool | int, name: str) -> Value:
+        dtype = t.dtype
+        value = self.emit("full", (), first, self.dims(t.axes), dtype, name)
+        variable = Value(name, value.dims, dtype)
+        self.home[variable] = len(self.scopes) - 1
+        self.here().append(Op("set", None, (value,), variable))
+        return variable
+
+    def sum_title(self, t: Term) -> str:
+        if t in self.titles:
+            return self.titles[t]
+        if self.is_product(t):
+            return "acc"
+        pivot = next((p for p, table in self.weights.items() if table.get(t) == Weight(mul=-1)), None)
+        return "total" if pivot is None else self.title(pivot.args[0], "s") + "_sum"
+
+    def pass_body(self, running: list[Term], sums: list[Term], stores: list[str]) -> None:
+        scaled: list[tuple[Pivot, Value, Value]] = []
+        for t in running:
+            p = self.pivots[t]
+            scores = self.guarded(self.eval(p.core), p.core, t.attr[1], -math.inf)
+            self.remember(p.core, scores)
+            top = self.reduced("max", scores, t.attr[1], p.variable.name.removesuffix("_max") + "_top")
+            if p.factor is not None:
+                top = self.map("*", top, self.scalar(p.factor), name=top.name)
+            new = self.map("max", p.variable, top, name=p.variable.name + "_new")
+            rule, args = self.k.schedule.rescale
+            if rule == "lazy":
+                slack = float(args[0]) if self.log2 else float(args[0]) * math.log(2)
+                late = self.map(">", top, self.map("+", p.variable, self.const(slack)))
+                new = self.map("where", late, top, p.variable, name=new.name)
+            self.pivots[t].reference = new
+            shift = self.map("-", p.variable, new)
+            alpha = self.map("exp2" if self.log2 else "exp", shift, name="rescale")
+            scaled.append((p, new, alpha))
+        for t in sums:
+            self.step(t, scaled)
+        for p, new, _ in scaled:
+            self.here().append(Op("set", None, (new,), p.variable))
+        for n in stores:
+            self.store(n, self.outputs[n])
+
+    def step(self, t: Term, scaled: list[tuple[Pivot, Value, Value]]) -> None:
+        """One block's share of a carried reduction, after rescaling what was carried to the new reference."""
+        variable, kind = self.variables[t], t.attr[0]
+        factor = [(p, new, a) for p, new, a in scaled if self.weights[p.term].get(t) == Weight(mul=-1)]
+        product = self.contraction(t)
+        carried = variable
+        if product is not None:
+            lazy = self.k.schedule.rescale[0] == "lazy"
+            # the operands are computed before the accumulator is touched
+            a, b, attr, _ = product
+            for p, new, alpha in factor:
+                body: list[Node] = []
+                if lazy:
+                    self.here().append(If(self.any_greater(new, p.variable), body, "only where a row's maximum rose"))
+                    self.scopes.append(Scope(body))
+                self.here().append(Op("set", None, (self.map("*", variable, alpha),), variable))
+                if lazy:
+                    self.scopes.pop()
+            out = self.emit("dot", (a, b, variable), attr, variable.dims, variable.dtype, variable.name)
+            self.here().append(Op("set", None, (out,), variable))
+            return
+        part = self.partial(t)
+        for _, _, alpha in factor:
+            carried = self.map("*", carried, alpha)
+        joined = {"sum": "+", "prod": "*", "max": "max", "min": "min", "any": "or", "all": "and"}.get(kind)
+        if joined is None:
+            raise NotLowered(
+                f"`{kind}` over a streamed axis has no lowering", self.g.lines.get(t, Span()), "leave the axis whole"
+            )
+        self.here().append(Op("set", None, (self.map(joined, carried, part, name=variable.name),), variable))
+
+    def any_greater(self, a: Value, b: Value) -> Value:
+        rise = self.map("-", a, b)
+        for d in rise.dims:
+            rise = self.emit("reduce", (rise,), ("max", (d,)), tuple(x for x in rise.dims if x != d), "f32", "rise")
+        return self.map(">", rise, self.const(0.0))
+
+    def store(self, name: str, t: Term) -> None:
+        axes, dtype = self.g.tensors[name]
+        value = self.eval(t)
+        if value.dtype != dtype:
+            value = self.emit("cast", (value,), dtype, value.dims, dtype, name)
+        at = tuple(self.place(a, {}) for a in axes)
+        values, attr = self.access(name, dtype, at)
+        self.here().append(Op("store", None, (value, *values), attr))
+
+    # Loop ranges ---
+
+    def ranges(
+        self, axis: str, reductions: list[Term], stores: list[str]
+    ) -> list[tuple[Value, Value, bool, set[Term], str]]:
+        """(lo, hi, masked, predicates that hold there, note) of each loop over `axis`.
+
+        Blocks that an affine mask leaves out for every row of the tile are never visited; with `split masked` the
+        blocks that it admits for every row are walked without masks.
+        """
+        bounds = [] if stores else self.bounds(axis, reductions)
+        zero, extent = self.const(0), self.extent_value(axis)
+        length = self.k.lengths.get(axis, 1)
+        lo, hi, full_lo, full_hi = zero, extent, zero, extent
+        for b, _ in bounds:
+            self.note_order(b)
+            if b.upper:
+                most, least = self.limit(b, True, 1), self.limit(b, False, 1)
+                hi = self.flagged(b.flag, self.map("min", hi, most, name=f"{axis}_end"), hi, f"{axis}_end")
+                full_hi = self.flagged(b.flag, self.map("min", full_hi, least), full_hi, f"{axis}_full")
+            else:
+                least, most = self.limit(b, False, 0), self.limit(b, True, 0)
+                lo = self.flagged(b.flag, self.map("max", lo, least), lo, f"{axis}_begin")
+                full_lo = self.flagged(b.flag, self.map("max", full_lo, most), full_lo, f"{axis}_from")
+        blocks = self.emit("block", (), axis, (), "i32", f"BLOCK_{axis.upper()}") if length > 1 else self.const(1)
+        if lo is not zero and length > 1:
+            lo = self.map("*", self.map("//", lo, blocks), blocks, name=f"{axis}_begin")
+        if length == 1:
+            return [(lo, hi, bool(bounds), set(), "")]
+        if not self.k.schedule.split_masked:
+            return [(lo, hi, True, set(), "")]
+        true = {atom.predicate for _, atom in bounds}
+        nonnegative = all(b.rest is None and min(b.coefficients.values(), default=0) >= 0 for b, _ in bounds if b.upper)
+        full_hi = self.map(
+            "*",
+            self.map("//", full_hi if nonnegative else self.map("max", full_hi, zero), blocks),
+            blocks,
+            name=f"{axis}_full",
+        )
+        parts = []
+        if full_lo is zero:
+            parts.append((lo, full_hi, False, true, "blocks that no mask touches"))
+            parts.append((full_hi, hi, True, set(), "the edge: masks apply"))
+            return parts
+        up = self.map("-", self.map("+", full_lo, blocks), self.const(1))
+        full_lo = self.map("*", self.map("//", up, blocks), blocks)
+        full_lo = self.map("min", full_lo, hi, name=f"{axis}_from")
+        full_hi = self.map("max", full_hi, full_lo, name=f"{axis}_full")
+        parts.append((lo, full_lo, True, set(), "the first edge: masks apply"))
+        parts.append((full_lo, full_hi, False, true, "blocks that no mask touches"))
+        parts.append((full_hi, hi, True, set(), "the last edge: masks apply"))
+        return parts
+
+    def flags(self, axis: str, reductions: list[Term], stores: list[str]) -> tuple[Value, ...]:
+        """What must hold for the edge loop to have anything to do: a mask's flag, or a tail."""
+        bounds = [] if stores else self.bounds(axis, reductions)
+        if any(b.flag is None for b, _ in bounds):
+            return ()
+        found = {id(b.flag): self.eval(b.flag) for b, _ in bounds if b.flag is not None}
+        return (*found.values(), self.tail(axis))
+
+    def note_order(self, b: Bound) -> None:
+        """Rows whose upper bound grows with a grid axis have the longest loops last: longest_first walks it backwards."""
+        growing = [a for a, c in b.coefficients.items() if a in self.k.grid and (c > 0) == b.upper]
+        if growing and b.upper:
+            self.k.reversed_axis = growing[0]
+
+    def bounds(self, axis: str, reductions: list[Term]) -> list[tuple[Bound, Atom]]:
+        """Affine masks over `axis` whose falsehood leaves every carried value as it is (rule 29)."""
+        found: dict[Term, tuple[Bound, Atom]] = {}
+        for r in reductions:
+            for t in r.walk():
+                if t.op != "map" or t.attr != "where":
+                    continue
+                for atom in atoms(t.args[0]):
+                    b = bound(self.g, atom, axis)
+                    if b is None or atom.predicate in found or not self.reachable(b):
+                        continue
+                    if all(self.unchanged(x, atom.predicate, axis) for x in reductions):
+                        found[atom.predicate] = (b, atom)
+        return list(found.values())
+
+    def reachable(self, b: Bound) -> bool:
+        """Whether the bound's axes have a first and a last index in the tile, known outside the loop."""
+        return all(a in self.starts or a in self.k.whole for a in b.coefficients)
+
+    def unchanged(self, reduction: Term, predicate: Term, axis: str) -> bool:
+        known = constant(reduction.args[0], lambda t: False if t is predicate else self.under_flag(t, predicate), axis)
+        return known is not None and known == NEUTRAL.get(reduction.attr[0])
+
+    @staticmethod
+    def under_flag(t: Term, predicate: Term) -> bool | None:
+        # the bound applies only where the flag holds, so there the whole conjunct is false
+        return False if t.op == "map" and t.attr == "or" and predicate in t.args else None
+
+    def limit(self, b: Bound, largest: bool, plus: int) -> Value:
+        """The bound's limit at the row of the tile that makes it largest (or smallest), plus a constant."""
+        total: Value | None = None
+        for a, c in b.coefficients.items():
+            last = (c > 0) == largest
+            edge = self.starts[a] if a in self.starts else self.const(0)
+            if last and (a in self.k.lengths or a in self.k.whole):
+                # plus 1 for an exclusive end folds into the tile's length
+                held = a in self.k.lengths
+                step = self.emit("block", (), a, (), "i32", f"BLOCK_{a.upper()}") if held else self.extent_value(a)
+                edge = self.map("+", edge, step)
+                edge = edge if plus == 1 and c > 0 and total is None else self.map("-", edge, self.const(1))
+                used = plus == 1 and c > 0 and total is None
+                plus = 0 if used else plus
+            scaled = edge if c == 1 else self.map("*", edge, self.const(c))
+            total = scaled if total is None else self.map("+", total, scaled)
+        if b.rest is not None:
+            rest = self.eval(b.rest)
+            total = rest if total is None else self.map("+", total, rest)
+        if plus or total is None:
+            total = self.const(plus) if total is None else self.map("+", total, self.const(plus))
+        return total
+
+    def flagged(self, flag: Term | None, a: Value, b: Value, name: str) -> Value:
+        return a if flag is None else self.emit("select", (self.eval(flag), a, b), None, a.dims, a.dtype, name)

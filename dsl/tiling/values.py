@@ -1,0 +1,335 @@
+"""The value of a term in the tile: each term once in each region, masks apart, exponentials against their reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from dsl.algebra import NEUTRAL, atoms, constant, factors, pull_scale
+from dsl.syntax import Span
+from dsl.terms import Term
+from dsl.tile import DotAttr, TileKernel, Value
+from dsl.tiling.coordinates import Coordinates, Place, Places
+from dsl.tiling.regions import NotLowered
+
+LOG2E = 1.4426950408889634
+
+
+class Values(Coordinates):
+    """Terms to values: `eval` is the way in."""
+
+    def __init__(self, kernel: TileKernel, outputs: dict[str, Term]) -> None:
+        super().__init__(kernel, outputs)
+        # masked value -> (unmasked, masks, masks under a compile-time flag, what stands elsewhere)
+        self.masks: dict[Value, tuple[Value, tuple[Value, ...], dict[Value, tuple[Value, ...]], float]] = {}
+        self.true: set[Term] = set()  # mask predicates that hold all over the current loop
+
+    def key(self, t: Term, places: Places) -> tuple[object, ...]:
+        return ("term", t, tuple((a, id(p)) for a, p in sorted(places.items()) if a in t.axes))
+
+    def remember(self, t: Term, v: Value, places: Places | None = None) -> None:
+        self.scopes[self.home.get(v, len(self.scopes) - 1)].memo[self.key(t, places or {})] = v
+
+    def eval(self, t: Term, places: Places | None = None) -> Value:
+        places = {a: p for a, p in (places or {}).items() if a in t.axes}
+        key = self.key(t, places)
+        for scope in reversed(self.scopes):
+            if key in scope.memo:
+                return scope.memo[key]
+        value = self.compute(t, places)
+        running = any(
+            t_.op == "reduce" and t_ not in self.done and (t_ in self.variables or t_ in self.pivots) for t_ in t.walk()
+        )
+        if running:  # valid in this pass alone
+            self.scopes[-1].memo[key] = value
+        else:
+            self.scopes[min(self.home.get(value, 0), len(self.scopes) - 1)].memo[key] = value
+        return value
+
+    def compute(self, t: Term, places: Places) -> Value:
+        match t.op:
+            case "const":
+                return self.const(t.attr)
+            case "extent":
+                return self.extent_value(t.attr)
+            case "ratio":
+                return self.emit("ratio", (), t.attr, (), "i32", f"{t.attr}_ratio")
+            case "param":
+                return self.emit("param", (), t.attr, (), t.dtype, t.attr)
+            case "index":
+                return self.place(t.attr, places).value
+            case "input":
+                axes, _ = self.g.tensors[t.attr]
+                return self.load(t, tuple(self.place(a, places) for a in axes))
+            case "refine":
+                coarse, fine = t.attr
+                return self.eval(t.args[0], {**places, coarse: self.coarse(coarse, fine, places)})
+            case "read":
+                return self.read(t, places)
+            case "cast":
+                inner = self.eval(t.args[0], places)
+                return (
+                    inner
+                    if inner.dtype == t.attr
+                    else self.emit("cast", (inner,), t.attr, inner.dims, t.attr, self.title(t, inner.name))
+                )
+            case "reduce":
+                return self.reduction(t, places)
+            case "map":
+                return self.mapped(t, places)
+        raise NotLowered(f"`{t.op}` has no lowering yet", self.g.lines.get(t, Span()))
+
+    def read(self, t: Term, places: Places) -> Value:
+        source, *indices = t.args
+        at = []
+        for axis, i in zip(t.attr, indices, strict=True):
+            if i.op == "index":
+                p = self.place(i.attr, places)
+                at.append(Place(p.value, p.axis if p.axis == axis else None, p.tails, checked=i.attr != axis))
+            else:
+                value = self.eval(i, places)
+                tails = tuple(a for a in i.axes if self.needs_mask(a))
+                at.append(Place(value, None, tails, checked=True))
+        if source.op == "input":
+            return self.load(source, tuple(at))
+        # a computed value under another name of its axis: the same computation, read elsewhere
+        if any(p.checked and i.op != "index" for p, i in zip(at, indices, strict=True)):
+            raise NotLowered(
+                "reading a computed value by a computed index needs it stored",
+                self.g.lines.get(t, Span()),
+                "name it in `kernels` so that an earlier kernel stores it",
+            )
+        return self.eval(source, dict(zip(t.attr, at, strict=True)))
+
+    def mapped(self, t: Term, places: Places) -> Value:
+        if t.attr == "where":
+            return self.where(t, places)
+        if t.attr == "exp" and t.args[0].op == "map" and t.args[0].attr == "-":
+            value = self.exponential(t, places)
+            if value is not None:
+                return value
+        if (
+            not t.axes
+            and t.dtype == "f32"
+            and all(a.op in ("extent", "param", "const", "map", "ratio") for a in t.walk())
+        ):
+            return self.scalar(t)
+        args = tuple(self.eval(a, places) for a in t.args)
+        function = t.attr
+        if function == "softdiv" and not any(x.op == "const" and x.attr == -math.inf for x in t.args[1].walk()):
+            function = "/"  # no mask can empty the slice, so the sum is not 0
+        return self.map(function, *args, name=self.title(t, "t"))
+
+    def exponential(self, t: Term, places: Places) -> Value | None:
+        """exp(u - x): one multiply-add and one exponential, in base 2 where the schedule says so."""
+        u, x = t.args[0].args
+        pivot = self.pivots.get(x) if not places else None
+        name = self.title(t, "p")
+        if pivot is not None:
+            reference = pivot.reference
+            if u is pivot.term.args[0]:
+                core, factor = pivot.core, pivot.factor
+            else:
+                core, factor = u, self.g.const(LOG2E) if self.log2 else None
+        elif self.log2:
+            core, scale = pull_scale(self.g, u, False)
+            factor = self.g.const(LOG2E) if scale is None else self.g.map("*", self.g.const(LOG2E), scale)
+            reference = self.map("*", self.eval(x, places), self.const(LOG2E))
+        else:
+            return None
+        value = self.eval(core, places)
+        if factor is not None:
+            value = self.map("*", value, self.scalar(factor))
+        return self.map("exp2" if self.log2 else "exp", self.map("-", value, reference), name=name)
+
+    def where(self, t: Term, places: Places) -> Value:
+        """A mask. Conjuncts that hold all over the loop vanish; those under a compile-time flag become its branch."""
+        condition, a, b = t.args
+        always: list[Value] = []
+        flagged: dict[Value, tuple[Value, ...]] = {}
+        for atom in atoms(condition):
+            if atom.predicate in self.true:
+                continue
+            value = self.eval(atom.predicate, places)
+            if atom.flag is None:
+                always.append(value)
+            else:
+                flag = self.eval(atom.flag)
+                flagged[flag] = (*flagged.get(flag, ()), value)
+        value = self.eval(a, places)
+        if not always and not flagged:
+            return value
+        if b.op == "const":
+            return self.masked(value, tuple(always), flagged, b.attr, self.title(t, "t"))
+        other = self.eval(b, places)
+        if flagged:
+            mask = self.eval(condition, places)
+            return self.map("where", mask, value, other, name=self.title(t, "t"))
+        mask = always[0]
+        for m in always[1:]:
+            mask = self.map("and", mask, m)
+        return self.map("where", mask, value, other, name=self.title(t, "t"))
+
+    def masked(
+        self, value: Value, always: tuple[Value, ...], flagged: dict[Value, tuple[Value, ...]], other: float, name: str
+    ) -> Value:
+        def under(masks: tuple[Value, ...], x: Value) -> Value:
+            if not masks:
+                return x
+            mask = masks[0]
+            for m in masks[1:]:
+                mask = self.map("and", mask, m)
+            return self.map("where", mask, x, self.const(other), name=name)
+
+        result = under(always, value)
+        for flag, extra in flagged.items():
+            yes = under(extra, result)
+            result = self.emit("select", (flag, yes, result), None, yes.dims, yes.dtype, name)
+        self.masks[result] = (value, always, flagged, other)
+        return result
+
+    def guarded(
+        self, value: Value, term: Term, axes: Iterable[str], neutral: float | bool | int, places: Places | None = None
+    ) -> Value:
+        """The value with the neutral element in the padding of `axes`, where it is not neutral there already."""
+        tails: dict[Value, tuple[Value, ...]] = {}
+        always: list[Value] = []
+        for a in axes:
+            if self.needs_mask(a) and a in value.dims:
+                pad = self.padding(term, a)
+                if pad is None or pad != neutral:
+                    if a in self.k.loops:  # the launcher knows whether there is a tail at all
+                        tails[self.tail(a)] = (self.in_range(a),)
+                    else:
+                        always.append(self.in_range(a))
+        if not tails and not always:
+            return value
+        if value in self.masks and self.masks[value][3] == neutral:
+            inner, before, flagged, _ = self.masks[value]
+            return self.masked(inner, (*before, *always), {**flagged, **tails}, neutral, value.name)
+        return self.masked(value, tuple(always), tails, neutral, value.name)
+
+    def padding(self, term: Term, axis: str) -> float | bool | None:
+        """The term's value past the end of `axis`, where loads read 0."""
+
+        def known(t: Term) -> float | None:
+            if t.op == "map" and t.attr == "exp" and t.args[0].op == "map" and t.args[0].attr == "-":
+                u, x = t.args[0].args
+                if x in self.pivots and x not in self.done and u is x.args[0] and axis in x.attr[1]:
+                    return 0.0  # its operand was guarded for the running maximum
+            return 0.0 if t.op == "input" and axis in t.axes else None
+
+        return constant(term, known, axis)
+
+    def reduction(self, t: Term, places: Places) -> Value:
+        if t in self.pivots:
+            p = self.pivots[t]
+            if self.log2:
+                return self.map("*", p.reference, self.const(1 / LOG2E), name=self.title(t, p.variable.name))
+            return p.reference
+        if t in self.variables:
+            return self.variables[t]
+        product = self.contraction(t, places)
+        if product is not None:
+            a, b, attr, dims = product
+            return self.emit("dot", (a, b), attr, dims, attr.out, self.title(t, "product"))
+        return self.partial(t, places)
+
+    def partial(self, t: Term, places: Places | None = None) -> Value:
+        kind, axes = t.attr[0], t.attr[1]
+        value = self.eval(t.args[0], places)
+        neutral = NEUTRAL.get(kind)
+        if neutral is None:
+            raise NotLowered(f"`{kind}` has no lowering yet", self.g.lines.get(t, Span()))
+        value = self.guarded(value, t.args[0], axes, neutral)
+        if value.dtype in ("bf16", "f16", "e4m3", "e5m2"):
+            value = self.widened(value)
+        return self.reduced(kind, value, axes, self.title(t, f"{self.title(t.args[0], value.name)}_{kind}"))
+
+    def reduced(self, kind: str, value: Value, axes: Iterable[str], name: str) -> Value:
+        for a in axes:
+            if a in value.dims:
+                rest = tuple(d for d in value.dims if d != a)
+                value = self.emit("reduce", (value,), (kind, (a,)), rest, value.dtype, name)
+        return value
+
+    def is_product(self, t: Term) -> bool:
+        return t.attr[0] == "sum" and self.operands(t) is not None
+
+    def operands(self, t: Term) -> tuple[Term, Term, str] | None:
+        """The two operands of a matrix product and the axis it sums over, or None where `t` is no such product."""
+        if t.op != "reduce" or t.attr[0] != "sum":
+            return None
+        held = [a for a in t.attr[1] if a in self.k.lengths or a in self.k.whole]
+        parts = factors(t.args[0])
+        if len(held) != 1 or len(parts) < 2 or any(how != "*" for _, how in parts):
+            return None
+        (axis,) = held
+        groups: list[list[Term]] = []
+        for p, _ in sorted(parts, key=lambda x: -len(self.dims(x[0].axes))):
+            free = set(self.dims(p.axes)) - {axis}
+            home = next((g for g in groups if free <= set(self.dims(g[0].axes))), None)
+            if (
+                home is not None
+                and (home[0] is not p)
+                and not (len(groups) == 1 and free and not home[0].declared and p.declared)
+            ):
+                home.append(p)
+            else:
+                groups.append([p])
+        if len(groups) != 2:
+            return None
+        a, b = (self.product_of(g) for g in groups)
+        fa, fb = set(self.dims(a.axes)) - {axis}, set(self.dims(b.axes)) - {axis}
+        if axis not in a.axes or axis not in b.axes or len(fa) != 1 or len(fb) != 1 or fa & fb:
+            return None
+        (da,), (db,) = fa, fb
+        if min(self.length(da), self.length(db), self.length(axis)) < 16:
+            return None
+        return (a, b, axis) if self.order[da] < self.order[db] else (b, a, axis)
+
+    def product_of(self, group: list[Term]) -> Term:
+        result = group[0]
+        for t in group[1:]:
+            result = self.g.map("*", result, t)
+        return result
+
+    def length(self, dim: str) -> int:
+        return self.k.lengths.get(dim, 16)
+
+    def contraction(
+        self, t: Term, places: Places | None = None
+    ) -> tuple[Value, Value, DotAttr, tuple[str, ...]] | None:
+        found = self.operands(t)
+        if found is None:
+            return None
+        a, b, axis = found
+        if a.declared and b.declared and a.dtype != b.dtype:
+            raise NotLowered(
+                f"a contraction of {a.dtype} with {b.dtype}",
+                self.g.lines.get(t, Span()),
+                "cast one to the other's dtype",
+            )
+        dtype = a.dtype if a.declared else b.dtype if b.declared else "f32"
+        values = []
+        for term, other in ((a, b), (b, a)):
+            value = self.eval(term, places)
+            if self.needs_mask(axis):
+                zero, others = self.padding(term, axis), self.padding(other, axis)
+                if zero != 0 and (others != 0 or not _finite(term)):
+                    value = self.guarded(value, term, (axis,), 0.0)
+            if value.dtype != dtype:
+                value = self.emit("cast", (value,), dtype, value.dims, dtype, value.name)
+            values.append(value)
+        va, vb = values
+        (m,) = (d for d in va.dims if d != axis)
+        (n,) = (d for d in vb.dims if d != axis)
+        out = "i32" if dtype == "int8" else "f32"
+        attr = DotAttr(va.dims != (m, axis), vb.dims != (axis, n), dtype, out)
+        return va, vb, attr, (m, n)
+
+
+def _finite(term: Term) -> bool:
+    return not any(
+        x.op == "map" and x.attr in ("exp", "exp2", "log", "/", "softdiv", "rsqrt") and x.axes for x in term.walk()
+    )
