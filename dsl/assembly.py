@@ -89,6 +89,8 @@ def assemble(pieces: list[Piece], broken: bool = False) -> tuple[Program | None,
             _algorithm_piece(parts, piece, found)
         else:
             _schedule_piece(parts, block, piece, found)
+    if parts.name is not None and pieces[0].kind != "kernel" and not broken:
+        found.append(Diagnostic("no-kernel", f"`kernel {parts.name}` is the first line of a program", pieces[0].span))
     if parts.name is None and not broken:
         found.append(Diagnostic("no-kernel", "a program starts with `kernel NAME`", Span(1, 1, 2)))
     params = {p.name for p in parts.params}

@@ -172,6 +172,7 @@ HABITS = (
         "`@` is no operator: a contraction names the axis that it sums over",
         lambda m: f"sum[k]({m[1] if m[1] != ')' else 'a'} * {m[2] if m[2] != '(' else 'b'})",
     ),
+    _habit(r"(?<==)([^=]*?)\bif\b(.+?)\belse\b(.+)$", "`x if c else y` is not an expression here", _choice),
     _habit(
         r"(?:(?<==)|(?<=[(,]))([^=(,]*?)\bif\b(.*?)\belse\b([^,]*)",
         "`x if c else y` is not an expression here",

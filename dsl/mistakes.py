@@ -258,7 +258,10 @@ def _unglued(glued: str) -> str:
         return str(int(glued, 16))
     if re.fullmatch(r"[0-9.]+[fF]", glued):
         return glued[:-1]
-    match = re.fullmatch(r"([0-9.]+)([A-Za-z]\w*)", glued)
+    match = re.fullmatch(r"([0-9]+)([kKmMgG])i?[bB]?", glued)
+    if match:
+        return f"{match[1]}{match[2].upper()}iB"
+    match = re.fullmatch(r"([0-9.]+(?:[eE][0-9]+)?)([A-Za-z]\w*)", glued)
     return f"{match[1]} * {match[2]}" if match else "one number"
 
 
