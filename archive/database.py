@@ -26,8 +26,9 @@ from sqlalchemy.pool import QueuePool
 
 from archive import migrations
 from archive.documents import SCORE_RULE
-from archive.errors import ArchiveError, explained
-from archive.tables import metadata, schema, texts
+from archive.errors import ArchiveError, Held, explained
+from archive.holder import Holder, liveness
+from archive.tables import metadata, runs, schema, texts
 
 BUSY_S = 30.0
 _MAGIC = b"SQLite format 3\x00"
@@ -100,7 +101,10 @@ def open_database(where: str | os.PathLike[str], *, readonly: bool, busy_s: floa
     path = locate(where)
     fresh = _look_at(path, readonly)
     if fresh and not readonly:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArchiveError(f"the folder {path.parent} cannot be made: {error.strerror}. Use --archive") from error
     database = Database(path, readonly=readonly, busy_s=busy_s)
     try:
         if not readonly:
@@ -130,7 +134,7 @@ def _look_at(path: Path, readonly: bool) -> bool:
         raise ArchiveError(f"{path} cannot be used as an archive: {error.strerror or error}") from error
     if head != _MAGIC:
         raise ArchiveError(f"{path} is not an avo archive, nor any SQLite database. Name another file with --archive")
-    if not readonly and not os.access(path, os.W_OK):
+    if not readonly and not _writable(path):
         raise ArchiveError(f"{path} is read-only. Change its permissions, or name another archive with --archive")
     return False
 
@@ -173,10 +177,23 @@ def _check_version(connection: Connection, where: str, *, exact: bool) -> int:
 
 def upgrade(database: Database, version: int) -> Path:
     """Backs the archive up, then runs the migrations above `version` in one transaction. Returns the backup's path."""
+    with database.reading() as connection:
+        _check_unused(connection, database.where)
     backup = _back_up(database.path, version)
     with database.writing() as connection:
-        migrations.migrate(connection, version)
+        _check_unused(connection, database.where)
+        migrations.migrate(connection, _check_version(connection, database.where, exact=False))
     return backup
+
+
+def _check_unused(connection: Connection, where: str) -> None:
+    """A process that writes with the older schema would find another one under its feet."""
+    for id, text in connection.execute(select(runs.c.id, runs.c.holder).where(runs.c.token.is_not(None))):
+        holder = Holder.from_json(text)
+        if liveness(holder) == "alive":
+            raise Held(
+                f"run {id} is being written by {holder}, with an older avo: {where} cannot be upgraded until it ends"
+            )
 
 
 def _back_up(path: Path, version: int) -> Path:
@@ -209,9 +226,13 @@ def _back_up(path: Path, version: int) -> Path:
 def _reading_mode(path: Path) -> str:
     """Read-only; for a file in a folder that cannot be written (where SQLite cannot keep its WAL index) immutable."""
     wal = path.with_name(path.name + "-wal")
-    if not os.access(path.parent, os.W_OK) and not (wal.exists() and wal.stat().st_size):
+    if not _writable(path.parent) and not (wal.exists() and wal.stat().st_size):
         return "ro&immutable=1"
     return "ro"
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _engine(path: Path, mode: str, begin: str, busy_s: float) -> Engine:
