@@ -35,7 +35,8 @@ class _Counts:
 def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
     """Counts per region of one tile, and how often each region runs: once, or as often as its loop turns.
 
-    Trips are listed per block of the grid axis that changes them (a causal row block), else as one number.
+    Trips are listed in launch order per block of the grid axis that changes them (a causal row block), else as one
+    number; the list starts again where the tiles outnumber it.
     """
     from dsl.lowering.launch import extents, tiles
 
@@ -45,10 +46,15 @@ def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
     segments: list[Segment] = []
     _count(kernel, kernel.body, main, known)
     axis = _deciding_axis(kernel)
-    blocks = [0]
+    blocks, repeat = [0], 1
     if axis is not None:
         step = kernel.lengths.get(axis, 1)
         blocks = list(range(0, known[axis], step))
+        order, args = kernel.schedule.order
+        if axis in args if order == "reverse" else order == "longest_first" and axis == kernel.reversed_axis:
+            blocks.reverse()
+        faster = kernel.grid[kernel.grid.index(axis) + 1 :] if axis in kernel.grid else ()
+        repeat = math.prod(-(-known[a] // kernel.lengths.get(a, 1)) for a in faster)
     loops = [n for n in kernel.body if isinstance(n, Loop)]
     trips: list[list[int]] = [[] for _ in loops]
     for start in blocks:
@@ -61,6 +67,8 @@ def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
         inner = _Counts()
         _count(kernel, loop.body, inner, known)
         turns = tuple(trips[i])
+        if len(set(turns)) > 1:
+            turns = tuple(t for t in turns for _ in range(repeat))
         segments.append(
             inner.segment("masked loop" if loop.masked else "loop", turns if len(set(turns)) > 1 else turns[:1])
         )
