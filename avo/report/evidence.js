@@ -24,11 +24,14 @@ function cell(key, value, tag = "td") {
 
 // Maps that share keys: a table of what is plain, and one table turned on its side for each map within (instructions
 // of several kernels, say), so that a row never holds a table.
-function recordBox(key, records) {
+function recordBox(key, given) {
+  const small = (v) => isMap(v) && Object.keys(v).length <= 4 && Object.values(v).every(isPlain);
+  const flatKeys = new Set(given.flatMap((r) => Object.keys(r)).filter((k) => given.every((r) => r[k] === undefined || small(r[k]))));
+  const records = given.map((r) => Object.fromEntries(Object.entries(r).flatMap(([k, v]) => (flatKeys.has(k) && isMap(v) ? Object.entries(v).map(([inner, x]) => [`${k} ${inner}`, x]) : [[k, v]]))));
   const keys = [...new Set(records.flatMap((r) => Object.keys(r)))];
   const deep = keys.filter((k) => records.some((r) => r[k] !== undefined && !isPlain(r[k]) && !(Array.isArray(r[k]) && r[k].every((v) => isPlain(v) && String(v).length < 16))));
   if (!deep.length) return recordTable(records, null, words(key));
-  const shallow = records.map((r) => Object.fromEntries(Object.entries(r).filter(([k]) => !deep.includes(k) && k !== "name")));
+  const shallow = records.map((r) => Object.fromEntries(Object.entries(r).filter(([k]) => !deep.includes(k) && k !== "name" && k !== "kernel")));
   const names = records.map((r, i) => r.name || r.kernel || `no. ${i + 1}`);
   const unique = new Set(names).size === names.length ? names : names.map((n, i) => (records[i].name || records[i].kernel ? `${n}, ${i + 1}` : n));
   const few = records.length <= 4;

@@ -220,3 +220,30 @@ def test_the_documents_name_every_field_of_the_json() -> None:
         fields |= set(part.get("properties", {}))
     assert fields - named == set()
     assert {s.value for s in Status} - named == set()
+
+
+def _contrast(one: str, other: str) -> float:
+    """WCAG 2 contrast ratio of two colours `#rrggbb` or `#rgb`."""
+
+    def luminance(colour: str) -> float:
+        digits = colour[1:] if len(colour) == 7 else "".join(c * 2 for c in colour[1:])
+        parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+        red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_every_text_colour_is_legible_in_both_themes() -> None:
+    import avo.report
+
+    style = (Path(avo.report.__file__).parent / "page.css").read_text("utf-8")
+    themes = re.findall(r"color-scheme: (?:light|dark);(.*?)\n\}", style, re.S)
+    assert len(themes) == 3
+    for theme in themes:
+        colours = dict(re.findall(r"(--[\w-]+): (#\w+)", theme))
+        inks = [n for n in colours if n.startswith(("--o-", "--t-", "--text", "--dim", "--plus-", "--minus-"))]
+        for ink in inks:
+            for ground in ("--surface", "--sunk", "--bg"):
+                assert _contrast(colours[ink], colours[ground]) >= 4.5, f"{ink} on {ground}"
