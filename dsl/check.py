@@ -9,7 +9,8 @@ from dsl.diagnostics import Diagnostic, nearest
 from dsl.elaborate import elaborate
 from dsl.hardware import HARDWARE, Hardware
 from dsl.schedule import kernels_of, resolve
-from dsl.schedule_rules import effective, fit, form, lacks
+from dsl.schedule_form import effective, form
+from dsl.schedule_rules import fit, lacks
 from dsl.syntax import Block, Program, Span
 from dsl.terms import Graph, Term
 

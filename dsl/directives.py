@@ -402,3 +402,22 @@ DEFAULTS: Mapping[str, int | str] = MappingProxyType(
         "matrix_instr": 0,
     }
 )
+
+# What people and models write by habit -> the directive that says it here.
+HABITS: Mapping[str, str] = MappingProxyType(
+    {
+        "num_warps": "warps",
+        "num_stages": "stream AXIS stages=N",
+        "stages": "stream AXIS stages=N",
+        "pipeline": "stream AXIS stages=N",
+        "loop": "stream AXIS",
+        "block": "tile",
+        "block_size": "tile",
+        "swizzle_dies": "swizzle dies",
+        "mask": "split masked",
+        "tma": "load tma",
+        "exp2": "exponent exp2",
+        "lazy": "rescale lazy(8)",
+        "num_ctas": "persistent",
+    }
+)

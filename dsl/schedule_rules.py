@@ -1,260 +1,36 @@
-"""What a schedule may say: form and legality of every directive, and how directives fit together.
+"""How a schedule fits: one kernel on one chip. What the chip lacks, what the kernel has no use for, what contradicts
+itself, and what is too large.
 
 Each rule gives a Diagnostic with position, what is legal on this chip and the nearest fix; nothing here raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from dsl.anatomy import Anatomy, Sizes
-from dsl.diagnostics import Diagnostic, nearest
-from dsl.directives import DIRECTIVES, Choice, DirectiveSpec, Slot
-from dsl.footprint import MAX_TILE, grid_of, largest_value, lengths, shared_bytes
-from dsl.hardware import HARDWARE, Hardware
+from dsl.diagnostics import Diagnostic
+from dsl.directives import Slot
+from dsl.footprint import MAX_TILE, SMALLEST_WHOLE, grid_of, largest_value, lengths, shared_bytes
+from dsl.hardware import Hardware
 from dsl.schedule import KernelSchedule
-from dsl.syntax import Directive, Item, Program, Span, Word
+from dsl.schedule_form import OPEN, Effective, words
+from dsl.syntax import Directive, Item, Span, Word
 
-OPEN = "?"
 KIB = 1024
-
-
-@dataclass(frozen=True)
-class Effective:
-    """A directive as it holds on one chip: items by key or by position, each with the line that it comes from."""
-
-    spec: DirectiveSpec
-    directive: Directive
-    keyed: dict[str, Item]
-    bare: tuple[Item, ...]
-
-
-def effective(directives: Sequence[Directive], hw: Hardware | None) -> dict[str, Effective]:
-    """Common directives, then those of the chip's `for` lines over them, item by item (rule 32)."""
-    found: dict[str, Effective] = {}
-    common = [d for d in directives if not d.chips]
-    special = [d for d in directives if hw is not None and (hw.arch in d.chips or hw.name in d.chips)]
-    for d in (*common, *special):
-        if d.name not in DIRECTIVES:
-            continue
-        keyed = {i.key: i for i in d.items if i.key is not None}
-        bare = tuple(i for i in d.items if i.key is None)
-        old = found.get(d.name)
-        if old is not None:
-            keyed, bare = {**old.keyed, **keyed}, bare or old.bare
-        found[d.name] = Effective(DIRECTIVES[d.name], d, keyed, bare)
-    return found
-
-
-# Form: every directive by itself ------------------------------------------------------------------------------------
-
-
-def form(directives: Sequence[Directive], scope: str, program: Program, kernel: Anatomy | None) -> Iterator[Diagnostic]:
-    """Names, keys, values and duplicates of directives, whatever the chip."""
-    seen: dict[tuple[str, tuple[str, ...]], Directive] = {}
-    for d in directives:
-        yield from _chips(d)
-        spec = DIRECTIVES.get(d.name)
-        if spec is None:
-            yield _unknown("directive", d.name, tuple(DIRECTIVES), d.span)
-            continue
-        if spec.scope != scope:
-            where = "the bare `schedule` block" if spec.scope == "pipeline" else "a kernel's `schedule` block"
-            yield Diagnostic("misplaced-directive", f"`{d.name}` belongs into {where}", d.span, legal=spec.form)
-            continue
-        first = seen.setdefault((d.name, d.chips), d)
-        if first is not d and d.name not in ("comm", "hold"):
-            yield Diagnostic(
-                "duplicate-directive",
-                f"`{d.name}` stands twice in this block; the first is in line {first.span.line}",
-                d.span,
-                legal=f"one `{d.name}` line: {spec.form}",
-                fix=f"merge the two into one `{d.name}` line",
-            )
-        yield from _items(d, spec, program, kernel)
-
-
-def _chips(d: Directive) -> Iterator[Diagnostic]:
-    known = {n for hw in HARDWARE.values() for n in (hw.name, hw.arch)}
-    for chip in d.chips:
-        if chip not in known:
-            yield _unknown("chip", chip, sorted(known), d.span)
-
-
-def _items(d: Directive, spec: DirectiveSpec, program: Program, kernel: Anatomy | None) -> Iterator[Diagnostic]:
-    slots = list(spec.positional)
-    bare = [i for i in d.items if i.key is None]
-    for n, item in enumerate(bare):
-        slot = slots[n] if n < len(slots) else slots[-1] if slots and slots[-1].many else None
-        if slot is None:
-            text = _text(item.value)
-            yield Diagnostic(
-                "extra-item",
-                f"`{d.name}` takes no item `{text}`",
-                item.span,
-                legal=spec.form,
-                fix=_keyed_fix(spec, item) or f"remove `{text}`",
-            )
-        else:
-            yield from _value(d, item, slot, program, kernel)
-    for slot in slots[len(bare) :]:
-        if slot.default is None:
-            yield Diagnostic("missing-item", f"`{d.name}` says no {slot.doc}", d.span, legal=spec.form)
-    seen: set[str] = set()
-    for item in d.items:
-        if item.key is None:
-            continue
-        found = spec.slot(item.key)
-        if found is None:
-            keys = [s.key for s in spec.slots if s.key]
-            near = nearest(item.key, keys)
-            yield Diagnostic(
-                "unknown-key",
-                f"`{d.name}` has no `{item.key}=`",
-                item.span,
-                legal=spec.form,
-                fix=f"`{near}=`" if near else f"remove `{item.key}={_text(item.value)}`",
-            )
-        elif item.key in seen:
-            yield Diagnostic("duplicate-key", f"`{item.key}=` stands twice", item.span, fix="keep one of them")
-        else:
-            yield from _value(d, item, found, program, kernel)
-        seen.add(item.key)
-    if not d.items and all(s.key for s in spec.slots) and any(s.default is None for s in spec.slots):
-        yield Diagnostic("missing-item", f"`{d.name}` says nothing", d.span, legal=spec.form)
-
-
-def _keyed_fix(spec: DirectiveSpec, item: Item) -> str:
-    """`stream n 2` was meant as `stream n stages=2`."""
-    if isinstance(item.value, Word):
-        return ""
-    key = next((s.key for s in spec.slots if s.key and s.key != "AXIS" and s.numbers), "")
-    return f"`{key}={item.value}`" if key else ""
-
-
-def _value(d: Directive, item: Item, slot: Slot, program: Program, kernel: Anatomy | None) -> Iterator[Diagnostic]:
-    label = f"{d.name} {item.key}=" if item.key else f"{d.name} "
-    value, at = item.value, item.span
-    if slot.key == "AXIS" and item.key is not None:
-        yield from _axis(item.key, at, program, kernel)
-    if isinstance(value, Word) and value.id == OPEN:
-        if slot.numbers:
-            yield Diagnostic(
-                "open-number",
-                f"`{label}?` is left open: a search fills it in",
-                at,
-                legal=_numbers(slot.numbers),
-                severity="hint",
-            )
-        else:
-            yield Diagnostic("open-choice", f"`{label}?`: only numbers can be left open", at, legal=slot.form)
-        return
-    if isinstance(value, int):
-        if slot.size:
-            return
-        if not slot.numbers:
-            words = _words(slot.choices, None) or slot.form
-            yield Diagnostic("not-a-number", f"`{label}{value}`: {slot.doc} is no number", at, legal=words)
-        elif value not in slot.numbers:
-            powers = slot.numbers[:4] == (1, 2, 4, 8) and len(slot.numbers) > 8
-            why = "is no power of two" if powers and value not in (0,) else "is out of range"
-            near = min(slot.numbers, key=lambda n: (abs(n - value), n))
-            yield Diagnostic(
-                "bad-number",
-                f"`{label}{value}` {why}",
-                at,
-                legal=_numbers(slot.numbers),
-                fix=f"`{label}{near}`",
-            )
-        return
-    if slot.names:
-        if value.args:
-            yield Diagnostic("bad-name", f"`{_text(value)}` is no name", at, legal=slot.form)
-        elif slot.names == "axis":
-            yield from _axis(value.id, at, program, kernel)
-        else:
-            names = [t.name for s in program.algorithm.statements for t in s.targets]
-            names += [t.name for t in program.algorithm.inputs]
-            if value.id not in names:
-                yield _unknown("name", value.id, names, at)
-        return
-    choice = next((c for c in slot.choices if c.word == value.id), None)
-    if choice is None:
-        near_word = nearest(value.id, [c.word for c in slot.choices])
-        legal = _words(slot.choices, None) or _numbers(slot.numbers) or slot.form
-        yield Diagnostic(
-            "unknown-word",
-            f"unknown {d.name} `{value.id}`",
-            at,
-            legal=legal,
-            fix=f"`{d.name} {near_word}`" if near_word else "",
-        )
-    else:
-        yield from _argument(d, value, choice, at, program, kernel)
-
-
-def _argument(
-    d: Directive, value: Word, choice: Choice, at: Span, program: Program, kernel: Anatomy | None
-) -> Iterator[Diagnostic]:
-    wanted = 1 if choice.argument else 0
-    if len(value.args) != wanted:
-        yield Diagnostic(
-            "bad-argument",
-            f"`{value.id}` takes {'one argument' if wanted else 'no argument'}, got {len(value.args)}",
-            at,
-            legal=choice.form,
-        )
-    elif choice.argument == "axis":
-        yield from _axis(str(value.args[0]), at, program, kernel)
-    elif choice.argument == "number" and value.args[0] not in choice.numbers:
-        given = value.args[0]
-        near = min(choice.numbers, key=lambda n: (abs(n - given), n)) if isinstance(given, int) else choice.numbers[0]
-        yield Diagnostic(
-            "bad-number",
-            f"`{d.name} {_text(value)}` is out of range",
-            at,
-            legal=", ".join(f"{value.id}({n})" for n in choice.numbers),
-            fix=f"`{d.name} {value.id}({near})`",
-        )
-
-
-def _axis(name: str, at: Span, program: Program, kernel: Anatomy | None) -> Iterator[Diagnostic]:
-    """Whether the program has this axis, and the kernel can be cut along it."""
-    everywhere = dict.fromkeys(a for t in program.algorithm.inputs for a in t.axes or ())
-    everywhere |= dict.fromkeys(a.name for a in program.algorithm.axes)
-    if kernel is None:
-        if name not in everywhere:
-            yield _unknown("axis", name, tuple(everywhere), at)
-    elif name not in kernel.axes:
-        legal = " ".join(kernel.axes)
-        fine = next((f for f in kernel.axes if kernel.graph.coarse_over(name, f)), "")
-        if name not in kernel.graph.axes:
-            yield _unknown("axis", name, kernel.axes, at)
-        elif fine:
-            yield Diagnostic(
-                "coarse-axis", f"`{name}` follows `{fine}` and is not cut by itself", at, legal, f"`{fine}`"
-            )
-        else:
-            what = " ".join(kernel.writes)
-            yield Diagnostic("axis-not-here", f"the kernel of `{what}` has no axis `{name}`", at, legal)
-
-
-# Fit: one kernel on one chip ----------------------------------------------------------------------------------------
 
 
 def fit(
     kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective], hw: Hardware | None, sizes: Sizes | None
 ) -> Iterator[Diagnostic]:
     """What the chip lacks, what the kernel has no use for, what contradicts itself. Assumes that `form` was clean."""
-    for e in found.values():
-        yield from _lacks(e, kernel, hw)
-    yield from _cuts(kernel, schedule, found)
-    yield from _orders(kernel, schedule, found)
-    yield from _pivots(kernel, schedule, found)
-    yield from _skips(kernel, schedule, found)
-    if hw is not None and not any(_is_open(i) for e in found.values() for i in (*e.keyed.values(), *e.bare)):
-        yield from _room(kernel, schedule, found, hw, sizes)
+    wrong = [d for e in found.values() for d in _lacks(e, kernel, hw)]
+    for rule in (_cuts, _orders, _pivots, _skips):
+        wrong += rule(kernel, schedule, found)
+    yield from wrong
+    if hw is not None and not any(d.severity == "error" for d in wrong):
+        yield from _room(kernel, _least(schedule), found, hw, sizes)
 
 
 def lacks(e: Effective, hw: Hardware) -> Iterator[Diagnostic]:
@@ -270,7 +46,7 @@ def lacks(e: Effective, hw: Hardware) -> Iterator[Diagnostic]:
             choice = next((c for c in slot.choices if c.word == item.value.id), None)
             why = choice.chip(hw) if choice else ""
             if why:
-                good = _words(slot.choices, hw)
+                good = words(slot.choices, hw)
                 yield Diagnostic(
                     "chip-lacks",
                     f"`{e.spec.name} {item.value.id}` {why}; {hw.name} has none",
@@ -314,7 +90,9 @@ def _cuts(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective]
     grid = grid_of(kernel, schedule)
     if "grid" in found:
         yield from _grid(kernel, found["grid"], tiles)
-    if "stream" in found:
+    if not kernel.streamable:
+        pass  # said once, by the directive's own rule
+    elif "stream" in found:
         yield from _stream(kernel, schedule, found["stream"], tiles, "grid" in found and schedule.stream in grid)
     elif "split" in found and schedule.split_masked:
         at = found["split"].directive
@@ -499,6 +277,12 @@ def _skips(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective
             )
 
 
+def _least(schedule: KernelSchedule) -> KernelSchedule:
+    """With the smallest numbers where they are left open: if that does not fit, nothing will."""
+    tile = {a: SMALLEST_WHOLE if t == OPEN else t for a, t in schedule.tile.items()}
+    return replace(schedule, tile=tile, stages=schedule.stages if isinstance(schedule.stages, int) else 1)
+
+
 def _room(
     kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective], hw: Hardware, sizes: Sizes | None
 ) -> Iterator[Diagnostic]:
@@ -526,10 +310,8 @@ def _room(
         )
 
 
-def _smaller(kernel: Anatomy, schedule: KernelSchedule, fits) -> str:  # type: ignore[no-untyped-def]
+def _smaller(kernel: Anatomy, schedule: KernelSchedule, fits: Callable[[KernelSchedule], bool]) -> str:
     """The nearest smaller schedule that fits: fewer stages first, then half the longest block, and so on."""
-    from dataclasses import replace
-
     s, said = schedule, ""
     while True:
         if s.stages > 1:
@@ -545,9 +327,6 @@ def _smaller(kernel: Anatomy, schedule: KernelSchedule, fits) -> str:  # type: i
             said = f"{changed}{' stages=1' if schedule.stages > 1 else ''} fits"
         if fits(s):
             return said
-
-
-# Words --------------------------------------------------------------------------------------------------------------
 
 
 def _slotted(e: Effective) -> Iterator[tuple[Item, Slot]]:
@@ -571,32 +350,5 @@ def _is_default(item: Item, slot: Slot) -> bool:
     return isinstance(item.value, Word) and bool(slot.choices) and item.value.id == slot.choices[0].word
 
 
-def _text(value: int | Word) -> str:
-    if isinstance(value, Word):
-        return value.id + (f"({', '.join(map(str, value.args))})" if value.args else "")
-    return str(value)
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    if len(numbers) > 10:
-        return f"{', '.join(map(str, numbers[:4]))}, ... {numbers[-1]}"
-    return ", ".join(map(str, numbers))
-
-
-def _words(choices: Sequence[Choice], hw: Hardware | None) -> str:
-    return ", ".join(c.form for c in choices if hw is None or not c.chip(hw))
-
-
 def _remove(d: Directive) -> str:
     return f"remove the `{d.name}` line"
-
-
-def _unknown(what: str, name: str, known: Sequence[str], at: Span) -> Diagnostic:
-    near = nearest(name, known)
-    return Diagnostic(
-        f"unknown-{what}",
-        f"unknown {what} `{name}`",
-        at,
-        legal=", ".join(dict.fromkeys(known)),
-        fix=f"`{near}`" if near else "",
-    )
