@@ -183,7 +183,7 @@ def constant(term: Term, known: Callable[[Term], float | bool | None], axis: str
 
 def _fold(t: Term, args: list[float | bool | None]) -> float | bool | None:
     if t.op == "const":
-        return t.attr  # type: ignore[no-any-return]
+        return t.attr
     if t.op in ("cast", "refine"):
         return args[0]
     if t.op == "reduce":
@@ -374,7 +374,7 @@ def bound(graph: Graph, atom: Atom, axis: str) -> Bound | None:
 def positive(term: Term) -> bool:
     """Whether a scalar is known to be positive: built from positive constants, extents and functions that stay so."""
     if term.op == "const":
-        return term.attr > 0  # type: ignore[no-any-return]
+        return term.attr > 0
     if term.op in ("extent", "ratio"):
         return True
     if term.op == "map" and term.attr in ("rsqrt", "sqrt", "exp", "exp2", "sigmoid"):

@@ -1,4 +1,4 @@
-"""From the syntax tree to the term DAG: names, axes and dtypes are resolved, and everything wrong is reported at once."""
+"""From the syntax tree to the term DAG: names, axes and dtypes resolved, everything wrong reported at once."""
 
 from __future__ import annotations
 
@@ -418,8 +418,9 @@ class _Elaborator:
             return g.map("softdiv", shifted, g.reduce("sum", shifted, over, blocks))
         if f == "mean":
             count = g.const(1)
-            for a, w in zip(over, blocks, strict=True):
-                count = g.map("*", count, self.members(a, w)) if count.op != "const" else self.members(a, w)
+            for axis, block in zip(over, blocks, strict=True):
+                members = self.members(axis, block)
+                count = members if count.op == "const" else g.map("*", count, members)
             return g.map("/", g.reduce("sum", x, over, blocks), count)
         return g.reduce(f, x, over, blocks, accumulator)
 

@@ -60,7 +60,14 @@ def resolve(program: Program, kernel: int, arch: str, chip: str = "") -> KernelS
     values: dict[str, object] = {"writes": writes[kernel], "tile": {}}
     for d in (*common, *special):
         _apply(values, d)
-    return KernelSchedule(**values, directives=(*common, *special))  # type: ignore[arg-type]
+    shown = (*(d for d in common if not any(_covers(x, d) for x in special)), *special)
+    return KernelSchedule(**values, directives=shown)  # type: ignore[arg-type]
+
+
+def _covers(special: Directive, common: Directive) -> bool:
+    """Whether a `for` line leaves nothing of a directive: same name, and at least its keys (rule 32)."""
+    keys = {i.key for i in common.items if i.key is not None}
+    return special.name == common.name and keys <= {i.key for i in special.items}
 
 
 def _apply(values: dict[str, object], d: Directive) -> None:

@@ -24,7 +24,7 @@ DTYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "int8", "i32", "bool", "mxfp4", 
 # index          -                          axis: its i32 position
 # map            operands                   function
 # cast           x                          dtype: rounds to nearest even; narrow casts saturate
-# reduce         x                          (kind, axes, within, accumulator dtype or ""); axes[i] in within[i] ("" whole)
+# reduce         x                          (kind, axes, within, accumulator dtype or ""); "" in within: whole
 # scan           x                          (kind, axis, block axis or "")
 # select         x, k                       (topk | bottomk, axis)
 # refine         x                          (coarse, fine): x's coarse axis read at fine // ratio
@@ -185,7 +185,7 @@ INTEGER_OPS = ("+", "-", "*", "//", "%", "neg", "min", "max", "clamp", "abs", "r
 
 
 def result_dtype(function: str, dtypes: tuple[str, ...]) -> str:
-    """bool for comparisons and logic; i32 where every operand is an integer and the function keeps integers; else f32."""
+    """bool for comparisons and logic; i32 where every operand is an integer and the function keeps them; else f32."""
     if function in COMPARISONS or function in ("and", "or", "not"):
         return "bool"
     if function == "where":

@@ -17,6 +17,7 @@ from dsl.terms import Graph, Term
 # const     -                         number or bool
 # extent    -                         axis (its length, i32)
 # block     -                         axis (the length of its block, i32)
+# tail      -                         axis: compile-time bool, whether its extent is no multiple of its block
 # ratio     -                         coarse axis (i32)
 # param     -                         name
 # host      -                         Term: a run-time f32 scalar that the launcher computes from extents and params
@@ -64,6 +65,7 @@ class Loop:
     """`for start in range(lo, hi, step)`: walks the blocks of `axis`; `start` is the first index of the block.
 
     `masked` says whether the body guards the axis' tail and its affine masks. step 1: `start` is the index itself.
+    `only_if`: compile-time flags; where there are some and none holds, the loop is left out.
     """
 
     axis: str
@@ -73,6 +75,7 @@ class Loop:
     masked: bool
     body: list[Node]
     note: str = ""
+    only_if: tuple[Value, ...] = ()
 
 
 Node = Op | If | Loop
@@ -91,7 +94,7 @@ class Coordinate:
 
 @dataclass(frozen=True, slots=True)
 class LoadAttr:
-    """`mask`: the axes whose tail must be masked, one operand after the coordinates for each: the axis as a vector.
+    """`mask`: the axes whose tail must be masked; an operand after the coordinates for each holds its vector.
     `tma`: through a descriptor, which needs no mask (out of range reads 0 and is not written)."""
 
     tensor: str
@@ -102,7 +105,7 @@ class LoadAttr:
 
 @dataclass(frozen=True, slots=True)
 class DotAttr:
-    """`transpose_a`, `transpose_b`: the operand is held as [K M], [N K]. `dtype`: of both operands; `out`: of the sum."""
+    """`transpose_a`, `transpose_b`: the operand is held as [K M], [N K]. `dtype` of both operands, `out` of the sum."""
 
     transpose_a: bool
     transpose_b: bool

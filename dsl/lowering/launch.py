@@ -164,7 +164,9 @@ def specialise(
                     constexprs[a.name] = block_length(kernel, a.of, known)
                 elif a.name.startswith("TAIL_"):
                     constexprs[a.name] = known[a.of] % kernel.lengths[a.of] != 0
-                elif a.name in ("GROUP", "DIES"):
+                elif a.name == "DIES":
+                    constexprs[a.name] = hw.dies
+                elif a.name == "GROUP":
                     constexprs[a.name] = int(a.of)
                 else:
                     constexprs[a.name] = known[a.of]

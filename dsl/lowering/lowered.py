@@ -19,9 +19,9 @@ Params = Mapping[str, int | float | bool]
 class Launch:
     """One kernel specialised to one workload: all that `triton.compile(ASTSource(...))` and a prediction need.
 
-    signature: argument -> Triton type ("*bf16", "i32", "fp32", "tensordesc<bf16[1, 1, 128, 128]>"), in the order of the
-    function's parameters, constexprs included as "constexpr". constexprs: argument -> value (run-time ints equal to 1 are
-    constexpr here too, as Triton's JIT does it). divisible: arguments divisible by 16.
+    signature: argument -> Triton type ("*bf16", "i32", "fp32", "tensordesc<bf16[1, 1, 128, 128]>"), in the order
+    of the function's parameters, constexprs included as "constexpr". constexprs: argument -> value (run-time ints equal
+    to 1 are constexpr here too, as Triton's JIT does it). divisible: arguments divisible by 16.
     """
 
     signature: dict[str, str]

@@ -5,15 +5,16 @@ It prints what the tile program says and adds only the decoding of the program i
 
 from __future__ import annotations
 
-import textwrap
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from dsl.hardware import Hardware
-from dsl.lowering.body import DEFINITIONS, Body
+from dsl.lowering.body import Body
 from dsl.lowering.counts import profile
 from dsl.lowering.launch import Argument, host_source, options, specialise
 from dsl.lowering.lowered import Launch, Lowered, LoweredKernel, Params, Profile, Sizes
+from dsl.lowering.text import DEFINITIONS
 from dsl.printer import print_directive, print_expr, print_statement
 from dsl.syntax import Program
 from dsl.terms import Graph
@@ -67,19 +68,17 @@ def _lowered(p: _Printed, hw: Hardware) -> LoweredKernel:
     return LoweredKernel(p.kernel.name, p.kernel.schedule, specialised, counted)
 
 
-# The kernel ------------------------------------------------------------------------------------------------------------
+# The kernel ------------------------------------------------------------------------------------------------
 
 
 def _kernel(k: TileKernel, hw: Hardware) -> _Printed:
     body = Body(k).run()
     decode, extras = _decode(k, body)
-    arguments = _arguments(k, body, extras)
+    arguments = _arguments(k, body, decode, extras)
     lines = [f"@triton.jit\ndef {k.name}("]
     lines += [f"    {_parameter(a)}," for a in arguments]
     lines.append("):")
-    schedule = "schedule: " + "; ".join(print_directive(d) for d in k.schedule.directives)
-    if k.schedule.directives:
-        lines += textwrap.wrap(schedule, 100, initial_indent="    # ", subsequent_indent="    # ")
+    lines += _schedule_lines(k)
     inner = [*decode, *body.lines]
     if k.schedule.persistent:
         count = " * ".join(_tile_count(k, a, body.extents) for a in k.grid)
@@ -98,6 +97,17 @@ def _kernel(k: TileKernel, hw: Hardware) -> _Printed:
     return _Printed(k, "\n".join(lines), arguments, frozenset(body.functions))
 
 
+def _schedule_lines(k: TileKernel) -> list[str]:
+    """The schedule as a comment, a directive never broken over two lines."""
+    lines: list[str] = []
+    for text in (print_directive(d) for d in k.schedule.directives):
+        if lines and len(lines[-1]) + len(text) < 108:
+            lines[-1] += f"; {text}"
+        else:
+            lines.append(f"    # {'' if lines else 'schedule: '}{text}")
+    return lines
+
+
 def _parameter(a: Argument) -> str:
     return f"{a.name}: tl.constexpr" if a.kind == "constexpr" else a.name
 
@@ -111,15 +121,14 @@ def _decode(k: TileKernel, body: Body) -> tuple[list[str], list[Argument]]:
     """Lines that turn `tile` into grid coordinates, slowest axis first, under the order and swizzle of the schedule."""
     lines: list[str] = []
     extras: list[Argument] = []
-    s = k.schedule
+    order, args = k.schedule.order
     count = {a: _tile_count(k, a, body.extents) for a in k.grid}
     name = {a: f"tile_{a}" if a in k.lengths else a for a in k.grid}
     pid = "tile"
-    if s.swizzle == "dies":
-        total = " * ".join(count[a] for a in k.grid)
-        extras.append(Argument("DIES", "constexpr", "DIES"))
+    if k.schedule.swizzle == "dies":
+        extras.append(Argument("DIES", "constexpr", "dies"))
         lines += [
-            f"tiles = {total}",
+            f"tiles = {' * '.join(count[a] for a in k.grid)}",
             "die = tile % DIES  # the hardware deals programs to the dies in turn; each die gets one stretch of tiles",
             "pid = die * (tiles // DIES) + tl.minimum(die, tiles % DIES) + tile // DIES",
         ]
@@ -128,43 +137,31 @@ def _decode(k: TileKernel, body: Body) -> tuple[list[str], list[Argument]]:
         if a in k.lengths:
             lines.append(f"tiles_{a} = {count[a]}")
             count[a] = f"tiles_{a}"
-    order, args = s.order
-    grouped = order == "grouped" and len(k.grid) >= 2
-    inner = list(k.grid)
-    rest = pid
-    if grouped:
+    done: list[str] = []  # axes decoded so far, fastest first
+    if order == "grouped" and len(k.grid) >= 2:
         slow, fast = k.grid[-2:]
         extras.append(Argument("GROUP", "constexpr", str(args[0])))
-        plane = f"{count[slow]} * {count[fast]}"
+        plane = pid
         if len(k.grid) > 2:
-            lines.append(f"plane = {pid} % ({plane})")
-            rest = f"{pid} // ({plane})"
-        else:
-            rest = ""
-        at = "plane" if len(k.grid) > 2 else pid
+            lines.append(f"plane = {pid} % ({count[slow]} * {count[fast]})")
+            plane = "plane"
         lines += [
-            f"group = {at} // (GROUP * {count[fast]})  # groups of rows share the columns that they read",
+            f"group = {plane} // (GROUP * {count[fast]})  # a group of rows shares the columns that it reads",
             f"rows = tl.minimum({count[slow]} - group * GROUP, GROUP)",
-            f"{name[slow]} = group * GROUP + {at} % (GROUP * {count[fast]}) % rows",
-            f"{name[fast]} = {at} % (GROUP * {count[fast]}) // rows",
+            f"{name[slow]} = group * GROUP + {plane} % (GROUP * {count[fast]}) % rows",
+            f"{name[fast]} = {plane} % (GROUP * {count[fast]}) // rows",
         ]
-        inner = list(k.grid[:-2])
-    for i, a in enumerate(reversed(inner)):
-        last = i == len(inner) - 1
-        base = (
-            rest
-            if i == 0
-            else f"{pid} // ({' * '.join(count[x] for x in reversed(done))})"
-            if len(done) > 1
-            else f"{pid} // {count[done[0]]}"
-        )
-        if i == 0:
-            done: list[str] = [*k.grid[-2:]] if grouped else []
-        lines.append(f"{name[a]} = {base}" if last else f"{name[a]} = {base} % {count[a]}")
+        done = [fast, slow]
+    for a in reversed(k.grid):
+        if a in done:
+            continue
+        below = " * ".join(count[x] for x in reversed(done))
+        index = pid if not done else f"{pid} // ({below})" if len(done) > 1 else f"{pid} // {below}"
         done.append(a)
-    backwards = (
-        {str(x) for x in args} if order == "reverse" else {k.reversed_axis} if order == "longest_first" else set()
-    )
+        lines.append(f"{name[a]} = {index}" if len(done) == len(k.grid) else f"{name[a]} = {index} % {count[a]}")
+    backwards = {str(x) for x in args} if order == "reverse" else set()
+    if order == "longest_first" and k.reversed_axis:
+        backwards = {k.reversed_axis}
     for a in k.grid:
         if a in backwards:
             note = "  # longest rows first" if order == "longest_first" else ""
@@ -172,7 +169,7 @@ def _decode(k: TileKernel, body: Body) -> tuple[list[str], list[Argument]]:
     return lines, extras
 
 
-def _arguments(k: TileKernel, body: Body, extras: list[Argument]) -> tuple[Argument, ...]:
+def _arguments(k: TileKernel, body: Body, decode: list[str], extras: list[Argument]) -> tuple[Argument, ...]:
     by_descriptor: dict[tuple[str, bool], tuple[str | None, ...]] = {}
     pointers: dict[str, None] = {}
     for op in k.ops():
@@ -193,23 +190,24 @@ def _arguments(k: TileKernel, body: Body, extras: list[Argument]) -> tuple[Argum
     used = {op.attr for op in k.ops() if op.kind == "param"}
     found += [Argument(body.name(v), "host", body.name(v)) for v in k.hosts.values()]
     found += [Argument(p, "param", p) for p in k.graph.params if p in used and k.graph.params[p].dtype == "f32"]
-    axes = [a for a in k.graph.axes if a in body.extents]
+    text = "\n".join([*decode, *body.lines])
+    if k.schedule.persistent:
+        text += " * ".join(_tile_count(k, a, body.extents) for a in k.grid)
+    words = set(re.findall(r"\w+", text))
+    axes = [a for a in k.graph.axes if a in body.extents and a.upper() in words]
     found += [Argument(a.upper(), "extent", a) for a in axes if a not in k.whole]
     found += [Argument(a.upper(), "constexpr", a) for a in axes if a in k.whole]
     found += [
         Argument(p.upper(), "constexpr", p) for p in k.graph.params if p in used and k.graph.params[p].dtype != "f32"
     ]
-    text = "\n".join(body.lines)
-    found += [Argument(f"TAIL_{a.upper()}", "constexpr", a) for a in k.loops if f"TAIL_{a.upper()}" in text]
+    found += [Argument(f"TAIL_{a.upper()}", "constexpr", a) for a in k.loops if f"TAIL_{a.upper()}" in words]
     found += [
-        Argument(f"BLOCK_{a.upper()}", "constexpr", a)
-        for a in (*k.lengths, *k.padded)
-        if f"BLOCK_{a.upper()}" in text or a in k.grid
+        Argument(f"BLOCK_{a.upper()}", "constexpr", a) for a in (*k.lengths, *k.padded) if f"BLOCK_{a.upper()}" in words
     ]
     return (*found, *extras)
 
 
-# The launcher ------------------------------------------------------------------------------------------------------------
+# The launcher ----------------------------------------------------------------------------------------------
 
 
 def _launcher(program: Program, printed: list[_Printed], hw: Hardware) -> str:
@@ -225,9 +223,8 @@ def _launcher(program: Program, printed: list[_Printed], hw: Hardware) -> str:
     first = a.inputs[0].name
     for name, (axes, dtype) in stored.items():
         shape = ", ".join(x.upper() for x in axes)
-        lines.append(
-            f"    {name} = torch.empty(({shape}{',' * (len(axes) == 1)}), device={first}.device, dtype={TORCH_TYPES[dtype]})"
-        )
+        comma = "," * (len(axes) == 1)
+        lines.append(f"    {name} = torch.empty(({shape}{comma}), device={first}.device, dtype={TORCH_TYPES[dtype]})")
     for p in printed:
         lines += _launch(p, hw, first)
     lines.append(f"    return {', '.join(t.name for t in a.outputs)}")
@@ -247,19 +244,18 @@ def _shapes(program: Program, graph: Graph) -> list[str]:
             lines.append(
                 f'assert {t.name}.shape == ({shape}{"," * (len(axes) == 1)}), f"{t.name} is {{tuple({t.name}.shape)}}"'
             )
-        lines.append(
-            f'assert {t.name}.dtype == {TORCH_TYPES[t.dtype or "f32"]} and {t.name}.is_contiguous(), "{t.name}: contiguous {t.dtype}"'
-        )
+        dtype = t.dtype or "f32"
+        right = f"{t.name}.dtype == {TORCH_TYPES[dtype]} and {t.name}.is_contiguous()"
+        lines.append(f'assert {right}, "{t.name}: contiguous {dtype}"')
         known |= set(axes)
     for axis in graph.axes.values():
-        if axis.name in known:
-            if axis.fine is not None and axis.ratio is not None:
-                ratio = print_expr(axis.ratio)
-                lines.append(f'assert {axis.extent} == -(-{axis.fine.upper()} // ({ratio})), "{axis.fine.upper()} must be a multiple of {axis.extent}"'
-                             if not ratio.isdigit() else f"assert {axis.extent} == triton.cdiv({axis.fine.upper()}, {ratio})")  # fmt: skip
-        elif axis.fine is not None and axis.ratio is not None:
-            lines.append(f"{axis.extent} = triton.cdiv({axis.fine.upper()}, {print_expr(axis.ratio)})")
-        elif axis.free is not None:
+        if axis.fine is not None and axis.ratio is not None:
+            count = f"triton.cdiv({axis.fine.upper()}, {print_expr(axis.ratio)})"
+            if axis.name in known:
+                lines.append(f'assert {axis.extent} == {count}, "{axis.fine.upper()} and {axis.extent} do not agree"')
+            else:
+                lines.append(f"{axis.extent} = {count}")
+        elif axis.free is not None and axis.name not in known:
             lines.append(f"{axis.extent} = {print_expr(axis.free)}")
     return lines
 
@@ -271,8 +267,8 @@ def _launch(p: _Printed, hw: Hardware, first: str) -> list[str]:
     grid = " * ".join(counts) or "1"
     if k.schedule.persistent:
         lines += [
-            f"programs = torch.cuda.get_device_properties({first}.device).multi_processor_count if {first}.is_cuda else 4",
-            f"programs = min(programs, {grid})",
+            f"device = torch.cuda.get_device_properties({first}.device) if {first}.is_cuda else None",
+            f"programs = min(device.multi_processor_count if device else 4, {grid})",
         ]
         grid = "programs"
     for v, t in zip(k.hosts.values(), k.hosts, strict=True):
@@ -291,7 +287,7 @@ def _launch(p: _Printed, hw: Hardware, first: str) -> list[str]:
             case "extent":
                 args.append(a.name)
             case "constexpr":
-                args.append(f"{a.name}={_constant(k, a)}")
+                args.append(f"{a.name}={_constant(k, a, hw)}")
     args += [f"{n}={v}" for n, v in options(k, hw).items()]
     lines.append(f"{k.name}[({grid},)](")
     lines += [f"    {x}," for x in args]
@@ -307,8 +303,10 @@ def _block(k: TileKernel, axis: str | None) -> str:
     return axis.upper() if axis not in k.padded else f"triton.next_power_of_2({axis.upper()})"
 
 
-def _constant(k: TileKernel, a: Argument) -> str:
-    if a.name in ("DIES", "GROUP"):
+def _constant(k: TileKernel, a: Argument, hw: Hardware) -> str:
+    if a.name == "DIES":
+        return str(hw.dies)
+    if a.name == "GROUP":
         return a.of
     if a.name.startswith("BLOCK_"):
         return _block(k, a.of)

@@ -44,7 +44,7 @@ def _roles(
 ) -> TileKernel:
     stored = {n: graph.tensors[n][0] for n in outputs}
     written = list(dict.fromkeys(a for axes in stored.values() for a in axes))
-    loops = (schedule.stream,) if schedule.stream else ()
+    loops: tuple[str, ...] = (schedule.stream,) if schedule.stream else ()
     reduced: list[str] = []
     for out in outputs.values():
         for t in out.walk():

@@ -1,4 +1,4 @@
-"""Where a tile reads and writes: the coordinate of each axis, coarse axes at finer ones, masks for tails, descriptors."""
+"""Where a tile reads and writes: the coordinate of each axis, coarse at fine ones, masks, descriptors."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ class Passes(Values):
         return any(a in self.k.loops for a in t.axes)
 
     def passes(self) -> dict[Term, int]:
-        """Reduction over the stream -> the pass that computes it; output with the stream's axis -> the pass that stores it.
+        """The pass that computes each reduction over the stream, and that stores each output with the stream's axis.
 
-        A maximum that cancels is used, while it runs, in its own pass; everything else waits for the pass to end (rule 26).
+        A maximum that cancels is used, while it runs, in its own pass; all else waits for the pass to end (rule 26).
         """
         level: dict[Term, int] = {}
         passes: dict[Term, int] = {}
@@ -237,7 +237,7 @@ class Passes(Values):
         return (*found.values(), self.tail(axis))
 
     def note_order(self, b: Bound) -> None:
-        """Rows whose upper bound grows with a grid axis have the longest loops last: longest_first walks it backwards."""
+        """Where the bound grows with a grid axis the longest loops come last: longest_first walks it backwards."""
         growing = [a for a, c in b.coefficients.items() if a in self.k.grid and (c > 0) == b.upper]
         if growing and b.upper:
             self.k.reversed_axis = growing[0]

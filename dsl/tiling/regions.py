@@ -21,8 +21,8 @@ LOW_FLOATS = ("bf16", "f16", "e4m3", "e5m2")
 class NotLowered(ProgramError):
     """The program is right, but this construct has no lowering (yet, or on this schedule)."""
 
-    def __init__(self, message: str, span: Span = Span(), fix: str = "") -> None:
-        super().__init__([Diagnostic("not-lowered", message, span, fix=fix)])
+    def __init__(self, message: str, span: Span | None = None, fix: str = "") -> None:
+        super().__init__([Diagnostic("not-lowered", message, span or Span(), fix=fix)])
 
 
 @dataclass
