@@ -6,6 +6,7 @@ function niceStep(span, wanted) {
 }
 
 function drawCharts() {
+  at("best").hidden = !KINDS.length;
   for (const kind of KINDS) {
     const holder = el("div", { class: "chart" });
     at("charts").append(el("figure", {}, el("figcaption", {}, "Running best, geometric mean over the workloads ", badge(kind), el("span", { class: "dim", text: ` ${UNIT}` })), holder));

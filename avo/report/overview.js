@@ -32,7 +32,7 @@ function drawTiles() {
     ];
     box.append(el("div", { class: "tiles" }, tiles));
   }
-  if (!KINDS.length) box.append(el("p", { class: "note", text: "No candidate has a score yet." }));
+  if (!KINDS.length) box.append(el("p", { class: "lead", text: DATA.mode === "none" ? "This run judges correctness alone: no candidate has a time." : "No candidate has a time yet." }));
   const counted = ({ committed = 0, passed = 0, repeat = 0, pending = 0 }) => [
     `${number(committed + passed)} passed every gate`, `${number(DATA.total - committed - passed - repeat - pending)} failed`,
     repeat && `${number(repeat)} repeated an earlier program`, pending && `${number(pending)} not judged yet`,
@@ -43,7 +43,7 @@ function drawTiles() {
     ["Candidates", `${number(DATA.total)}: ${counted(DATA.counts)}`],
     ["Commits", number(DATA.commits.length)],
     ["Limited by", limiter],
-    ["Times are", DATA.mode === "measured" ? "measured on the chip" : DATA.mode === "predicted" ? `predicted from machine code${DATA.mode_reason ? ` (${DATA.mode_reason})` : ""}` : `not judged${DATA.mode_reason ? ` (${DATA.mode_reason})` : ""}`],
+    ["Times are", DATA.mode === "measured" ? "measured on the chip" : DATA.mode === "predicted" ? `predicted from machine code${DATA.mode_reason ? ` (${DATA.mode_reason})` : ""}` : `not judged${DATA.mode_reason ? `: ${DATA.mode_reason}` : ""}`],
     ["Budget", [
       budget.steps !== null && `${number(budget.steps_used)} of ${plural(budget.steps, "step")}`,
       budget.minutes_used !== null && `${number(budget.minutes_used, 2)}${budget.minutes !== null ? ` of ${number(budget.minutes, 2)}` : ""} minutes`,
@@ -107,7 +107,7 @@ function drawCommits() {
   const line = DATA.commits.filter((c) => c.line);
   const others = DATA.commits.length - line.length;
   if (!line.length) {
-    box.append(el("p", { class: "note", text: "Nothing was committed in this run." }));
+    at("won").hidden = true;
     return;
   }
   const most = Math.max(...line.map((c) => (c.gain || 1) - 1), 0.01);

@@ -70,10 +70,12 @@ def _headline(out: Console, model: ReportModel) -> None:
     state = f"{run.state} ({run.ended})" if run.ended and run.ended != run.state else run.state
     facts = [f"run {run.id}", state, f"agent {run.agent}" if run.agent else "", run.created]
     out.print(Text(f"{_safe(model.target.name)} on {_safe(model.chip.name)}: " + ", ".join(f for f in facts if f)))
+    why = f" ({_safe(model.mode_reason)})" if model.mode_reason else ""
     if model.mode == "predicted":
-        why = f" ({_safe(model.mode_reason)})" if model.mode_reason else ""
         out.print(Text(f"Times are predicted from the machine code{why}."))
-    elif model.mode == "measured":
+    elif model.mode == "none":
+        out.print(Text(f"No time is claimed{why}."))
+    else:
         out.print(Text("Times are measured on the chip; predicted ones stand apart."))
     base = model.by_k(model.baseline)
     for kind in KINDS:
@@ -179,7 +181,8 @@ def _candidates(out: Console, model: ReportModel, limit: int) -> None:
         )
     out.print()
     rest = len(model.candidates) - len(shown)
-    out.print(Text(f"Candidates, best first, score {kind} in {model.target.unit}"))
+    timed = model.mode != "none"
+    out.print(Text(f"Candidates, best first, score {kind} in {model.target.unit}" if timed else "Candidates, untimed"))
     out.print(table)
     if rest > 0:
         out.print(Text(f"and {rest} more: `avo report {model.run.id} --json`, `avo log`, `avo show {model.run.id}/NO`"))

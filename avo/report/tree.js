@@ -52,7 +52,7 @@ function drawTree() {
     el("span", { class: "spacer" }),
     el("button", { class: "button small", type: "button", text: "Expand all", on: { click: () => openAll(true) } }),
     el("button", { class: "button small", type: "button", text: "Collapse all", on: { click: () => openAll(false) } }));
-  const head = el("div", { class: "tree-head", "aria-hidden": "true" }, el("span", { class: "k", text: "no." }), el("span", { class: "lead" }, el("span", { class: "twist none" }), "candidate, and its change to the parent"), el("span", { class: "num" }, `${UNIT}, ${KIND}`));
+  const head = el("div", { class: "tree-head", "aria-hidden": "true" }, el("span", { class: "k", text: "no." }), el("span", { class: "lead" }, el("span", { class: "twist none" }), "candidate, and its change to the parent"), el("span", { class: "num" }, KINDS.length ? `${UNIT}, ${KIND}` : "outcome"));
   at("tree-box").append(tools, head, treeBox);
   const omitted = Object.entries(DATA.omitted);
   if (omitted.length) {
@@ -90,7 +90,7 @@ function treeRow(row) {
   },
     el("span", { class: "k num", text: String(c.k) }),
     el("span", { class: "lead" }, twist, mark(outcome), el("span", { class: "mono cid", text: c.id }), el("span", { class: "edit mono", text: (c.skipped ? `(${plural(c.skipped, "ancestor")} not in this file) ` : "") + (c.change || (c.parents.length ? "" : "seed program")) })),
-    el("span", { class: "num score" }, outcome !== "committed" && outcome !== "passed" ? el("span", { class: `word o-${outcome}`, text: statusWords(c) }) : number(score)));
+    el("span", { class: "num score" }, (outcome !== "committed" && outcome !== "passed") || !score ? el("span", { class: `word o-${outcome}`, text: statusWords(c) }) : number(score)));
 }
 
 const matches = (c) => !filter.off.has(outcomeOf(c)) && (!filter.agent || c.agent === filter.agent) &&

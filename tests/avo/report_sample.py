@@ -124,6 +124,16 @@ def _workloads(speed: float, measured: bool) -> tuple[WorkloadResult, ...]:
     return tuple(rows)
 
 
+def untimed(count: int = 12) -> ReportModel:
+    """A run that judged correctness alone, as on the host's CPU."""
+    timed = sample(count)
+    bare = [c.model_copy(update={"workloads": (), "score": Score(), "committed": False}) for c in timed.candidates]
+    reason = "correctness alone, no claim of speed"
+    return complete(
+        bare, run=timed.run, target=timed.target, chip=ChipInfo(name="cpu"), mode="none", mode_reason=reason
+    )
+
+
 def sample(count: int = 60, seed: int = 1, measured: bool = False, hostile: bool = False) -> ReportModel:
     """A run of `count` proposals: the parent is mostly the best so far, a third fail, some are children of failures."""
     rng = random.Random(seed)

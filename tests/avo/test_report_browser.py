@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from report_browser import Browser, Page, find
-from report_sample import HOSTILE, sample
+from report_sample import HOSTILE, sample, untimed
 
 from avo.report import write_page
 
@@ -35,6 +35,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "hostile": sample(12, hostile=True),
         "long": sample(1000),
         "single": sample(1),
+        "untimed": untimed(),
     }
     return {name: write_page(model, folder / f"{name}.html") for name, model in models.items()}
 
@@ -157,6 +158,14 @@ def test_measured_and_predicted_have_charts_of_their_own(browser: Browser, pages
     page = browser.open(pages["measured"])
     kinds = page.evaluate("[...document.querySelectorAll('figcaption .kind')].map(k => k.textContent)")
     assert kinds == ["measured", "predicted"]
+    clean(page)
+
+
+def test_a_run_without_times_claims_none(browser: Browser, pages: dict[str, Path]) -> None:
+    page = browser.open(pages["untimed"])
+    text = page.evaluate("document.body.innerText")
+    assert "no claim of speed" in text and "predicted" not in text.replace("A predicted time comes from", "")
+    assert page.evaluate("document.querySelectorAll('[role=treeitem]').length") == 12
     clean(page)
 
 

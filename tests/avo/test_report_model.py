@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report_sample import HOSTILE, digest_of, sample
+from report_sample import HOSTILE, digest_of, sample, untimed
 
 from avo.report import ReportModel, render_html, render_table, to_json, write_page
 from avo.report.derive import change, commits, short_ids
@@ -103,6 +103,12 @@ def test_the_terminal_table_fits_80_columns_and_keeps_the_kinds_apart() -> None:
     assert not [line for line in text.splitlines() if re.search(r"\bmeasured: [\d.]+.*predicted: [\d.]+", line)]
     assert "best, measured: " in text and "best, predicted: " in text
     assert "failed at: parse 2, check 4" in text
+
+
+def test_a_run_without_times_prints_no_word_of_prediction() -> None:
+    text = render_table(untimed())
+    assert "No time is claimed (correctness alone, no claim of speed)." in text
+    assert "predicted" not in text
 
 
 def test_no_control_character_of_a_program_reaches_the_terminal() -> None:
