@@ -55,9 +55,7 @@ def _roles(
                 raise NotLowered(f"`{what}` has no lowering yet", graph.lines.get(t, Span()))
             if t.op == "reduce" and any(t.attr[2]):
                 raise NotLowered("a reduction within blocks has no lowering yet", graph.lines.get(t, Span()))
-    grid = schedule.grid or tuple(a for a in written if schedule.tile.get(a) != "all" and a not in loops)
-    if not schedule.directives and not schedule.grid:
-        grid, loops, schedule = _naive(written, reduced, schedule)
+    grid = schedule.grid or _default_grid(written, reduced, schedule, loops)
     for a in grid:
         if a in reduced:
             raise NotLowered(
@@ -99,12 +97,15 @@ def _held(
     return axis in written or axis in reduced or graph.axes[axis].fine is None
 
 
-def _naive(
-    written: list[str], reduced: list[str], schedule: KernelSchedule
-) -> tuple[tuple[str, ...], tuple[str, ...], KernelSchedule]:
-    """The schedule of a kernel without a block: one row a program, the last axis whole, a single reduction streamed."""
-    last = written[-1:] if written and written[-1] not in reduced else []
-    return tuple(a for a in written if a not in last), (), schedule
+def _default_grid(
+    written: list[str], reduced: list[str], schedule: KernelSchedule, loops: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Without a `grid` line: what is written, but for whole, streamed and reduced axes.
+
+    A kernel that says nothing at all keeps its last axis whole too, so that a program has a row and no single element.
+    """
+    grid = tuple(a for a in written if schedule.tile.get(a) != "all" and a not in loops and a not in reduced)
+    return grid if schedule.directives or not written else tuple(a for a in grid if a != written[-1])
 
 
 def _drop_dead(kernel: TileKernel) -> None:
