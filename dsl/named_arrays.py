@@ -114,7 +114,7 @@ def _pair(a: Named, b: Named, axes: Sequence[str]) -> Named:
         left.reshape(*lead, math.prod(r), k),
         right.reshape(*lead, k, math.prod(c)),
     )
-    return Named(result, product.reshape(*lead, *r, *c))
+    return Named(result, product.reshape((*lead, *r, *c)))
 
 
 def gather(tensor: NDArray, indices: Sequence[Named]) -> Named:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsl import directives
 from dsl.parser import parse
 from dsl.printer import DIRECTIVES, LANGUAGE_VERSION, canonical, digest, print_expr, print_program
 from dsl.syntax import (
@@ -105,7 +106,7 @@ words = st.one_of(
 )
 items = st.builds(Item, st.none() | names | st.just("l2"), whole | words)
 pipeline = st.builds(Directive, st.sampled_from(["launch", "comm"]), st.lists(items, max_size=3).map(tuple))
-directives = st.builds(
+any_directive = st.builds(
     Directive,
     st.sampled_from([d for d in DIRECTIVES if d not in ("launch", "comm")]) | names,
     st.lists(items, max_size=4).map(tuple),
@@ -113,7 +114,7 @@ directives = st.builds(
 )
 groups = st.lists(names, min_size=1, max_size=3).map(tuple)
 blocks = st.lists(
-    st.builds(Block, st.just(()) | groups, st.lists(directives, max_size=6).map(tuple)),
+    st.builds(Block, st.just(()) | groups, st.lists(any_directive, max_size=6).map(tuple)),
     max_size=3,
     unique_by=lambda b: b.writes,
 ).map(tuple)
@@ -262,3 +263,7 @@ def test_directives_built_in_any_order_print_alike():
 
 def test_numbers():
     assert [print_expr(Number(v)) for v in (1, 1.0, 0.1, 1e300, math.inf)] == ["1", "1.0", "0.1", "1e+300", "inf"]
+
+
+def test_printed_order_is_that_of_the_knob_table():
+    assert tuple(directives.DIRECTIVES) == DIRECTIVES
