@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import string
 from dataclasses import replace
 
 import pytest
@@ -35,31 +34,39 @@ from dsl.syntax import (
     Word,
 )
 
-KEYWORDS = set(
+# Names that come near keywords, directives, functions, dtypes and numbers.
+names = st.sampled_from(
     [
-        "kernel",
-        "rank",
-        "in",
-        "out",
-        "axis",
-        "param",
-        "schedule",
-        "kernels",
-        "for",
-        "not",
-        "and",
-        "or",
-        "inf",
-        "true",
-        "false",
+        "a",
+        "b",
+        "h",
+        "m",
+        "n",
+        "d",
+        "nb",
+        "x1",
+        "q8",
+        "_",
+        "__x",
+        "in_",
+        "inn",
+        "forn",
+        "kernel_",
+        "axis2",
+        "tile",
+        "warps",
+        "l2",
+        "sum",
+        "quantise",
+        "bf16",
+        "e4m3",
+        "e5",
+        "int8",
+        "infx",
+        "true1",
     ]
 )
-names = (
-    st.text(string.ascii_lowercase + "_", min_size=1, max_size=3)
-    .flatmap(lambda head: st.builds(lambda tail: head + tail, st.text(string.digits, max_size=2)))
-    .filter(lambda n: n not in KEYWORDS and n != "nan")
-)
-capitals = names.map(str.upper).filter(lambda n: n != n.lower())
+capitals = st.sampled_from(["A", "H", "M2", "NB", "INF"])
 whole = st.integers(0, 10**17)
 numbers = st.one_of(whole, st.floats(0, allow_nan=False, allow_infinity=True)).map(lambda v: Number(v + 0))
 axes = st.lists(names, max_size=4).map(tuple)
@@ -134,7 +141,7 @@ programs = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(programs)
 def test_parse_undoes_print(program):
     text = print_program(program)
