@@ -19,6 +19,7 @@ from dsl.printer import print_directive, print_expr, print_statement
 from dsl.syntax import Program
 from dsl.terms import Graph
 from dsl.tile import Op, TileKernel
+from dsl.tiling import BYTES
 
 TORCH_TYPES = {
     "f32": "torch.float32", "f16": "torch.float16", "bf16": "torch.bfloat16", "e4m3": "torch.float8_e4m3fn",
@@ -225,6 +226,7 @@ def _launcher(program: Program, printed: list[_Printed], hw: Hardware) -> str:
         shape = ", ".join(x.upper() for x in axes)
         comma = "," * (len(axes) == 1)
         lines.append(f"    {name} = torch.empty(({shape}{comma}), device={first}.device, dtype={TORCH_TYPES[dtype]})")
+    lines += ["    " + x for x in _alignment(printed)]
     for p in printed:
         lines += _launch(p, hw, first)
     lines.append(f"    return {', '.join(t.name for t in a.outputs)}")
@@ -258,6 +260,22 @@ def _shapes(program: Program, graph: Graph) -> list[str]:
         elif axis.free is not None and axis.name not in known:
             lines.append(f"{axis.extent} = {print_expr(axis.free)}")
     return lines
+
+
+def _alignment(printed: list[_Printed]) -> list[str]:
+    """A descriptor needs rows of a multiple of 16 bytes; said before it says so less clearly."""
+    rows: dict[tuple[str, int], list[str]] = {}
+    for p in printed:
+        for a in p.arguments:
+            if a.kind == "descriptor":
+                axis = p.kernel.graph.tensors[a.of][0][-1]
+                names = rows.setdefault((axis.upper(), 16 // BYTES[a.dtype]), [])
+                names += [a.of] * (a.of not in names)
+    return [
+        f'assert {extent} % {step} == 0, "tma loads need {extent} to be a multiple of {step} (rows of {", ".join(names)})"'
+        for (extent, step), names in rows.items()
+        if step > 1
+    ]
 
 
 def _launch(p: _Printed, hw: Hardware, first: str) -> list[str]:
