@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from avo.agents import Agent, Brief, Hypothesis, Judged, Proposal
     from avo.config import RunConfig
     from avo.errors import HarnessUnavailable, UserMistake
-    from avo.evolve import evolve, resume
     from avo.kernel import Kernel, load
+    from avo.launch import evolve, resume
     from avo.run import Run, open_run
     from dsl.diagnostics import Diagnostic, ProgramError
     from dsl.hardware import HARDWARE, Hardware, hardware
@@ -51,13 +51,13 @@ _PUBLIC = {
     "UserMistake": "avo.errors",
     "Workload": "evaluators.target",
     "WorkloadResult": "evaluators.evaluation",
-    "evolve": "avo.evolve",
+    "evolve": "avo.launch",
     "hardware": "dsl.hardware",
     "knobs": "dsl.knobs",
     "load": "avo.kernel",
     "open_run": "avo.run",
     "parse": "dsl.parser",
-    "resume": "avo.evolve",
+    "resume": "avo.launch",
     "score": "evaluators.evaluation",
 }
 

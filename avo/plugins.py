@@ -187,13 +187,21 @@ _ITEM = re.compile(r"^(?P<name>\w+)\[(?P<key>[^]]+)\]$")
 _BY_KIND = {"target": "Target", "hardware": "Hardware"}
 
 
+# Top names of the modules that plug-ins came from: what is raised in there is not a bug of avo.
+FOREIGN: set[str] = set()
+_OURS = ("avo", "archive", "evaluators", "dsl")
+
+
 def _from_reference(reference: str, kind: str) -> Any:
     if match := _FILE.match(reference):
         module = load_file(Path(match["path"]))
+        FOREIGN.add(module.__name__)
         return _pick(module, match["attribute"], kind, reference)
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
         raise UserMistake(f"'{reference}' is neither a name, a package.module:Class nor a file.py")
+    if (top := module_name.partition(".")[0]) not in _OURS:
+        FOREIGN.add(top)
     return _pick(_import(module_name, reference), attribute, kind, reference)
 
 

@@ -52,19 +52,25 @@ def build() -> typer.Typer:
 
     @app.callback()
     def options(
-        version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+        version: Annotated[
+            bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_version)
+        ] = False,
         debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug in avo.")] = False,
     ) -> None:
-        if version:
-            import avo
-
-            typer.echo(f"avo {avo.__version__}")
-            raise typer.Exit
+        """Read by `main` itself and by `_version`."""
 
     for verb, (module, short) in VERBS.items():
         function = getattr(import_module(f"avo.cli.{module}"), module)
         app.command(verb, short_help=short, epilog=EPILOG)(function)
     return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import avo
+
+        typer.echo(f"avo {avo.__version__}")
+        raise typer.Exit
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

@@ -12,7 +12,7 @@ from avo.cli.options import ArchiveOption, WorkloadOption
 
 if TYPE_CHECKING:
     from avo.config import RunConfig
-    from avo.evolve import Parts
+    from avo.launch import Parts
     from avo.run import Run
 
 # One candidate through every gate on one core, in seconds: the mean of `make demo` on two cores of a 2024 server.
@@ -64,7 +64,7 @@ def evolve(
     from avo.cli.console import say
     from avo.cli.progress import REASONS, watch
     from avo.config import read_config
-    from avo.evolve import start
+    from avo.launch import start
 
     flags: dict[str, Any] = {"target": target, "hw": hw, "steps": steps, "minutes": minutes, "seed": seed}
     flags |= {"agent": agent, "evaluator": evaluator, "archive": archive, "program": program, "jobs": jobs}
@@ -87,7 +87,7 @@ def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[st
     from avo.cli.console import say
     from avo.config import DEFAULT_ARCHIVE
     from avo.errors import UserMistake
-    from avo.evolve import carry_on, prepare, stored
+    from avo.launch import carry_on, prepare, stored
 
     changed = [f"--{key}" for key in flags if flags[key] is not None and key not in ("steps", "minutes", "archive")]
     changed += ["-c"] if config else []

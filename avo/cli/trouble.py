@@ -43,12 +43,32 @@ def explain(error: BaseException) -> tuple[int, str]:
         if code == REJECTED:
             return code, str(error)
         return code, f"{'error' if code == MISTAKE else 'unavailable'}: {error}"
+    told = _of_a_plugin(error)
+    if told:
+        return MISTAKE, told
     kind_name = f"{type(error).__module__}.{type(error).__name__}"
     # The harness failed: neither the candidate nor the person did.
     return UNAVAILABLE, (
         f"this is a bug in avo: {kind_name}: {error}\n"
         "Run it again with --debug for the traceback, and report it with the output of `avo doctor --json`."
     )
+
+
+def _of_a_plugin(error: BaseException) -> str:
+    """The message for what was raised inside a person's own target, agent or evaluator; "" for anything else."""
+    plugins = sys.modules.get("avo.plugins")
+    foreign: set[str] = getattr(plugins, "FOREIGN", set())
+    place = ""
+    step = error.__traceback__
+    while step is not None:
+        frame = step.tb_frame
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] in foreign:
+            place = f"{frame.f_code.co_filename}, line {step.tb_lineno}"
+        step = step.tb_next
+    if not place:
+        return ""
+    note = "".join(f" ({n})" for n in getattr(error, "__notes__", ()))
+    return f"error: {place} raised {type(error).__name__}: {error}{note}; --debug shows the traceback"
 
 
 def _machine(error: BaseException) -> bool:
