@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from sqlalchemy import func, literal, select
 
-from archive import holder as holders
+from archive.claims import take
 from archive.database import BUSY_S, Database, now, open_database, unpack
 from archive.documents import SCORE_RULE, from_document, plain, search_keys
-from archive.errors import ArchiveError, Held
+from archive.errors import ArchiveError
 from archive.queries import (
     select_candidates,
+    select_evaluations,
     select_exchanges,
     select_runs,
     select_spend,
@@ -36,6 +36,7 @@ from archive.queries import (
 from archive.records import Booking, Candidate, Exchange, Hypothesis, Note, Run, Spend, Tested
 from archive.tables import (
     candidates,
+    documents,
     evaluations,
     hypotheses,
     journal,
@@ -44,8 +45,6 @@ from archive.tables import (
     parents,
     runs,
     schema,
-    sessions,
-    texts,
 )
 from archive.writer import RunWriter
 from evaluators.evaluation import Evaluation, Status
@@ -151,46 +150,9 @@ class Archive:
         Raises Held where another living process has it. One that was killed is replaced. Where its life cannot be asked
         for (another host), its beat is watched for watch_s seconds.
         """
-        token = holders.new_token()
-        row = self._holder(run)
-        if row.token is not None:
-            self._check_dead(run, row, watch_s)
-        with self._db.writing() as connection:
-            taken = connection.execute(
-                runs.update()
-                .where(runs.c.id == run, runs.c.token.is_not_distinct_from(row.token), runs.c.beat == row.beat)
-                .values(
-                    holder=holders.this_process().to_json(), token=token, beat=row.beat + 1, beat_at=now(), ended=None
-                )
-            )
-            if taken.rowcount != 1:
-                raise Held(f"run {run} has just been taken up by another process")
-            made = connection.execute(
-                sessions.insert().values(run_id=run, started_at=now(), versions=json.dumps(plain(versions or {})))
-            )
-            key = made.inserted_primary_key
-            assert key is not None
-        return RunWriter(self._db, self.run(run), token, key[0])
-
-    def _holder(self, run: int) -> Any:
-        with self._db.reading() as connection:
-            row = connection.execute(select(runs.c.holder, runs.c.token, runs.c.beat).where(runs.c.id == run)).first()
-        if row is None:
-            self.run(run)  # raises, and says which there are
-        assert row is not None
-        return row
-
-    def _check_dead(self, run: int, row: Any, watch_s: float) -> None:
-        holder = holders.Holder.from_json(row.holder)
-        state = holders.liveness(holder)
-        end = time.monotonic() + watch_s
-        while state == "unknown" and time.monotonic() < end:
-            time.sleep(min(0.2, watch_s))
-            seen = self._holder(run)
-            if (seen.token, seen.beat) != (row.token, row.beat):
-                state = "alive"
-        if state == "alive":
-            raise Held(f"run {run} is being written by {holder}. Wait for it, stop it, or start a run of your own")
+        record = self.run(run)
+        token, session = take(self._db, run, versions or {}, watch_s)
+        return RunWriter(self._db, record, token, session)
 
     # Candidates -----------------------------------------------------------------------------------
 
@@ -224,6 +186,9 @@ class Archive:
             order = (candidates.c.k.desc(),)
         elif sort != "k":
             order = (evaluations.c[sort].desc().nulls_last(), candidates.c.k)
+            if status is not None:  # then there is an evaluation: its index by score finds the first ones at once
+                judge = select(runs.c.judge).where(runs.c.id == run).scalar_subquery()
+                query = query.where(evaluations.c.judge == judge)
         query = query.order_by(*order)
         if limit is not None:
             query = query.limit(limit)
@@ -288,13 +253,9 @@ class Archive:
                 yield c, opened[c.evaluation_id]
 
     def _evaluations(self, ids: list[int]) -> dict[int, Evaluation]:
-        query = (
-            select(evaluations.c.id, evaluations.c.document, texts.c.body)
-            .outerjoin(texts, texts.c.sha256 == evaluations.c.source_sha)
-            .where(evaluations.c.id.in_(ids))
-        )
+        query = select_evaluations().where(evaluations.c.id.in_(ids))
         with self._db.reading() as connection:
-            return {row.id: from_document(row.document, unpack(row.body)) for row in connection.execute(query)}
+            return {row.id: from_document(row.document, unpack(row.source)) for row in connection.execute(query)}
 
     def best(self, run: int, by: Literal["predicted", "measured"] | None = None) -> Candidate | None:
         """The correct candidate with the highest score, the earlier of equals; None where none is correct.
@@ -414,12 +375,15 @@ class Archive:
             if connection.execute(select(schema.c.score_rule)).scalar_one() == SCORE_RULE:
                 return 0
         with self._db.writing() as connection:
-            rows = connection.execute(select(evaluations.c.id, evaluations.c.document)).all()
-            for row in rows:
-                keys = search_keys(from_document(row.document, ""))
-                connection.execute(evaluations.update().where(evaluations.c.id == row.id).values(**keys))
+            ids = connection.execute(select(evaluations.c.id)).scalars().all()
+            for id in ids:
+                document = connection.execute(
+                    select(documents.c.body).where(documents.c.evaluation_id == id)
+                ).scalar_one()
+                keys = search_keys(from_document(document, ""))
+                connection.execute(evaluations.update().where(evaluations.c.id == id).values(**keys))
             connection.execute(schema.update().values(score_rule=SCORE_RULE))
-        return len(rows)
+        return len(ids)
 
 
 def _gain(values: Mapping[int, Candidate], k: int | None) -> float | None:

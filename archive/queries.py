@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, Select, exists, func, literal, select
 from archive import holder as holders
 from archive.database import unpack
 from archive.records import Booking, Candidate, Exchange, Run, Spend
-from archive.tables import candidates, evaluations, journal, ledger, parents, runs, sessions, texts
+from archive.tables import candidates, documents, evaluations, journal, ledger, parents, runs, sessions, texts
 from evaluators.evaluation import Score, Status
 
 _IDS = 500  # values in one IN (...)
@@ -76,6 +76,15 @@ def select_candidates(text: bool) -> Select[Any]:
     if text:
         source = source.join(texts, texts.c.sha256 == candidates.c.text_sha)
     return select(*columns).select_from(source)
+
+
+def select_evaluations() -> Select[Any]:
+    """id, document, source (packed, or NULL)."""
+    return (
+        select(evaluations.c.id, documents.c.body.label("document"), texts.c.body.label("source"))
+        .join(documents, documents.c.evaluation_id == evaluations.c.id)
+        .outerjoin(texts, texts.c.sha256 == evaluations.c.source_sha)
+    )
 
 
 def with_parents(connection: Connection, rows: list[Row[Any]]) -> list[Candidate]:

@@ -104,7 +104,6 @@ evaluations = Table(
     Column("id", Integer, primary_key=True),
     Column("digest", String(64), nullable=False),
     Column("judge", String(64), nullable=False),
-    Column("document", Text, nullable=False),  # JSON of evaluators.evaluation.Evaluation, without its source
     Column("source_sha", ForeignKey("texts.sha256")),
     Column("wall_s", Float, nullable=False, server_default="0"),
     Column("judged_at", Utc, nullable=False),
@@ -118,6 +117,16 @@ evaluations = Table(
     Column("headroom", Float),
     # Nothing is judged twice: the rule is here, not only in the code that follows it.
     UniqueConstraint("digest", "judge", name="uq_evaluation"),
+    Index("ix_evaluations_predicted", "judge", "predicted"),
+    Index("ix_evaluations_measured", "judge", "measured"),
+)
+
+# JSON of evaluators.evaluation.Evaluation, without its source. Apart, so that the rows above stay short.
+documents = Table(
+    "documents",
+    metadata,
+    Column("evaluation_id", ForeignKey("evaluations.id"), primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),
 )
 
 # A candidate without an evaluation has been proposed and not yet judged.
@@ -131,7 +140,8 @@ candidates = Table(
     Column("agent", String(200), nullable=False),
     Column("rationale", Text, nullable=False, server_default=""),
     Column("proposed_at", Utc, nullable=False),
-    Column("evaluation_id", ForeignKey("evaluations.id"), index=True),
+    Column("evaluation_id", ForeignKey("evaluations.id")),
+    Index("ix_candidates_evaluation", "evaluation_id", "run_id"),
     Index("ix_candidates_digest", "digest", "run_id"),
     Index("ix_candidates_run_digest", "run_id", "digest", "k"),
 )

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 
 from archive.database import Database, as_stored, now, put_text, unpack
 from archive.documents import from_document, line, plain, search_keys, to_document
 from archive.errors import ArchiveError, Held
+from archive.queries import select_evaluations
 from archive.records import Hypothesis, Run, Spend
-from archive.tables import candidates, evaluations, hypotheses, journal, ledger, notes, runs, sessions, texts
+from archive.tables import candidates, documents, evaluations, hypotheses, journal, ledger, notes, runs, sessions
 from archive.tables import parents as parents_table
 from evaluators.evaluation import Evaluation, Status
 
@@ -76,11 +77,7 @@ class RunWriter:
         """Records proposal k before it is judged. Returns the evaluation where an equal program has one under the run's
         judge already: then there is nothing to judge. spend: what the proposal cost, if it is not booked yet."""
         with self._writing() as connection:
-            known = connection.execute(
-                select(evaluations.c.id, evaluations.c.document, texts.c.body)
-                .outerjoin(texts, texts.c.sha256 == evaluations.c.source_sha)
-                .where(evaluations.c.digest == digest, evaluations.c.judge == self.run.judge)
-            ).first()
+            known = connection.execute(self._verdict_on(digest)).first()
             connection.execute(
                 candidates.insert().values(
                     run_id=self.run.id,
@@ -101,7 +98,7 @@ class RunWriter:
                 self._nominate(connection, k, k, hypothesis, {})
             if spend is not None:
                 self._book(connection, k, "propose", spend, model=model)
-        return None if known is None else from_document(known.document, unpack(known.body))
+        return None if known is None else from_document(known.document, unpack(known.source))
 
     def record_evaluation(self, k: int, evaluation: Evaluation, spend: Spend | None = None) -> Evaluation:
         """Records the verdict on proposal k, and on every other of this run with the same digest. Returns it as the
@@ -117,17 +114,12 @@ class RunWriter:
             digest = connection.execute(
                 select(candidates.c.digest).where(candidates.c.run_id == self.run.id, candidates.c.k == k)
             ).scalar_one()
-            first = connection.execute(
-                select(evaluations.c.id, evaluations.c.document, texts.c.body)
-                .outerjoin(texts, texts.c.sha256 == evaluations.c.source_sha)
-                .where(evaluations.c.digest == digest, evaluations.c.judge == self.run.judge)
-            ).first()
+            first = connection.execute(self._verdict_on(digest)).first()
             if first is None:
                 made = connection.execute(
                     evaluations.insert().values(
                         digest=digest,
                         judge=self.run.judge,
-                        document=document,
                         source_sha=put_text(connection, evaluation.source) if evaluation.source else None,
                         wall_s=spend.wall_s,
                         judged_at=now(),
@@ -136,9 +128,10 @@ class RunWriter:
                 )
                 key = made.inserted_primary_key
                 assert key is not None
-                id, document, source = key[0], document, as_stored(evaluation.source)
+                id, source = key[0], as_stored(evaluation.source)
+                connection.execute(documents.insert().values(evaluation_id=id, body=document))
             else:
-                id, document, source = first.id, first.document, unpack(first.body)
+                id, document, source = first.id, first.document, unpack(first.source)
             connection.execute(
                 candidates.update()
                 .where(
@@ -150,6 +143,9 @@ class RunWriter:
             )
             self._book(connection, k, "evaluate", spend)
         return from_document(document, source)
+
+    def _verdict_on(self, digest: str) -> Select[Any]:
+        return select_evaluations().where(evaluations.c.digest == digest, evaluations.c.judge == self.run.judge)
 
     # Ledger, journal, hypotheses, notes -------------------------------------------------------------
 
