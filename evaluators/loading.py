@@ -2,7 +2,8 @@
 
 A target needs a reference, a seed program and workloads. Small sizes for the checks follow from these:
 
-- an axis that a reduction runs over keeps its extent up to 128 and else becomes one of 200, 150, 330;
+- an axis that a reduction runs over keeps its extent up to 128 and else becomes one of 200, 150, 330, or in a last
+  check 256, for kernels are specialised to sizes without tails;
 - of the axes of an output, the last two keep theirs up to 128 and else become one of those;
 - the others become at most 2, or 70 where they are longer than 64;
 - an axis of blocks (`axis nb = n // 64`) keeps n at three blocks and a ragged tail;
@@ -27,6 +28,7 @@ from evaluators.inputs import draw_inputs, extents, generator
 from evaluators.target import Target, TargetError, Workload
 
 _CHECK_LENGTHS = (200, 150, 330)
+_EVEN_LENGTHS = (256,)  # no tails: kernels are specialised to that
 _TINY_LENGTHS = (6, 10, 4, 14, 8, 12)
 _KEPT = 128
 _BATCH = 64  # a longer axis that is neither reduced nor one of an output's last two is tiled all the same
@@ -62,7 +64,7 @@ def complete(target: Target) -> Target:
     for workload in (*target.workloads, *target.hidden, *target.checks, *target.tiny):
         fits(target, algorithm, workload)
     kinds = _by_params(target.workloads)
-    turned = (_CHECK_LENGTHS, _CHECK_LENGTHS[1:] + _CHECK_LENGTHS[:1])
+    turned = (_CHECK_LENGTHS, _CHECK_LENGTHS[1:] + _CHECK_LENGTHS[:1], _EVEN_LENGTHS)
     checks = target.checks or tuple(_shrunk(algorithm, w, lengths, _KEPT) for lengths in turned for w in kinds)
     special = [_shrunk(algorithm, w, _CHECK_LENGTHS, _KEPT) for w in target.workloads if not _covered(w, checks)]
     if target.checks and target.tiny and target.hidden and not special:

@@ -51,6 +51,8 @@ TARGET = Target(
         workload(1, 2, 2, 136, 330, 64, False),
         workload(2, 2, 1, 70, 150, 64, True),
         workload(1, 1, 1, 140, 600, 128, False),  # a long stream: the running maximum moves often
+        workload(1, 2, 1, 256, 256, 128, True),  # no tails: kernels are specialised to that, as the public sizes are
+        workload(1, 1, 1, 128, 512, 128, False),
     ),
     tiny=(
         workload(2, 4, 2, 7, 9, 6, True),

@@ -37,15 +37,15 @@ def test_the_seed_means_the_reference(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BUILTIN)
-def test_checks_have_ragged_tails_and_answers_that_are_not_degenerate(name: str) -> None:
+def test_checks_have_tails_and_none_and_answers_that_are_not_degenerate(name: str) -> None:
     job = target(name)
     program = parse(job.seed)
     assert len(job.checks) >= len(DISTRIBUTIONS), "each distribution is drawn in every judgement"
+    ragged = [w for w in job.checks if max(w.sizes.values()) % 64]
+    assert len(ragged) >= 4 and any(all(n % 64 == 0 for n in w.sizes.values() if n > 16) for w in job.checks)
     for workload, distribution in zip(job.checks, DISTRIBUTIONS, strict=False):
         inputs = draw_inputs(job, program.algorithm, workload, distribution, generator(5, workload.name))
         assert {k: v.shape for k, v in inputs.items()} == input_shapes(program.algorithm, workload)
-        longest = max(workload.sizes.values())
-        assert longest % 64, f"{workload.name} is a multiple of a tile"
         for output, answer in answers(program, inputs, dict(workload.params)).items():
             assert np.isfinite(answer.oracle).all(), f"{output} of {workload.name}, {distribution}"
             assert np.abs(answer.oracle).max() > 1e-2
