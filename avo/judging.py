@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import inspect
 import json
 import secrets
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archive.documents import plain
@@ -23,11 +26,16 @@ _VERSIONS = ("avo-kernels", "numpy", "torch", "triton")
 
 @dataclasses.dataclass(frozen=True)
 class Judge:
-    """parts: what the verdicts depend on, for people; `key` is its hash, with a suffix that is this run's own where the
-    evaluator does not say how it is configured (it has no `key`): then nothing is shared beyond the run."""
+    """parts: what the verdicts depend on, for people; `key` is its hash.
+
+    Under `new_key` a new run shares verdicts with those before it: it adds a hash of the judging code, since a version
+    number stands still while that is worked on. Where the evaluator does not say how it is configured (it has no
+    `key`), what is added is the run's own, and nothing is shared.
+    """
 
     parts: Mapping[str, Any]
     private: bool
+    code: str
 
     @property
     def key(self) -> str:
@@ -35,7 +43,7 @@ class Judge:
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def new_key(self) -> str:
-        return f"{self.key}-{secrets.token_hex(6)}" if self.private else self.key
+        return f"{self.key}-{secrets.token_hex(6) if self.private else self.code}"
 
     def agrees(self, stored: str) -> bool:
         """Whether a run that was begun under `stored` may go on under this one."""
@@ -63,7 +71,22 @@ def judge_of(target: Target, hardware: Hardware, evaluator: Evaluator, versions:
             **{name: versions.get(name) for name in _VERSIONS},
         },
         private=not isinstance(key, str),
+        code="" if not isinstance(key, str) else _code(kind.__module__),
     )
+
+
+def _code(*modules: str) -> str:
+    """A hash of the language, the evaluators and the evaluator's own module as they stand on disk."""
+    files = {path for package in ("dsl", "evaluators") for path in _folder(package).rglob("*") if path.is_file()}
+    files |= {Path(sys.modules[m].__file__ or "") for m in modules if getattr(sys.modules.get(m), "__file__", None)}
+    found = hashlib.sha256()
+    for path in sorted(f for f in files if f.suffix in (".py", ".lark", ".avo")):
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def _folder(package: str) -> Path:
+    return Path(importlib.import_module(package).__file__ or "").parent
 
 
 def _facts(thing: Any) -> Any:

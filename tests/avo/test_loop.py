@@ -16,6 +16,7 @@ import pytest
 from loop_parts import HW, TARGET, HashEvaluator, WalkAgent, Watch, program
 
 from archive import Archive, ArchiveError, Held, Spend, deterministic, open_archive
+from avo import judging
 from avo.agents import Brief, Hypothesis, Proposal
 from avo.agents.scripted import ScriptedAgent
 from avo.budget import Budget
@@ -164,11 +165,16 @@ class TestDuplicates:
         assert not evaluator.calls
         assert facts(first) == facts(second)
 
-    @pytest.mark.parametrize("change", ["evaluator", "target", "no key"])
-    def test_and_of_no_other(self, archive: Archive, change: str) -> None:
+    @pytest.mark.parametrize("change", ["evaluator", "target", "code", "no key"])
+    def test_and_of_no_other(self, archive: Archive, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
         target = replace(TARGET, tier=1e-3) if change == "target" else TARGET
-        keys = {"evaluator": ("a", "b"), "target": ("a", "a"), "no key": (None, None)}[change]
+        keys = {"evaluator": ("a", "b"), "target": ("a", "a"), "code": ("a", "a"), "no key": (None, None)}[change]
         search(archive, WalkAgent(), HashEvaluator(keys[0]), Budget(steps=4))
+        if change == "code":
+            monkeypatch.setattr(judging, "_code", lambda *modules: "mended")
+            again(
+                Run(archive, 1), WalkAgent(), HashEvaluator(keys[0]), Budget(steps=4)
+            )  # does not keep it from going on
         evaluator = HashEvaluator(keys[1])
         search(archive, WalkAgent(), evaluator, Budget(steps=4), target=target)
         assert len(evaluator.calls) >= 4
