@@ -161,6 +161,17 @@ def create(kind: str, name: str, available: Mapping[str, Any], options: Mapping[
     return made
 
 
+def usable(kind: str, tell: Callable[[str], None]) -> list[Any]:
+    """Every object of that kind; one that clashes or does not load is told and left out: it stops nobody else."""
+    found = []
+    for name in names(kind):
+        try:
+            found.append(load(kind, name))
+        except UserMistake as error:
+            tell(str(error))
+    return found
+
+
 def broken() -> list[Broken]:
     """Every third-party plugin that clashes or does not load; imports them all, so only `avo doctor` calls it."""
     found = []

@@ -20,7 +20,7 @@ def hardware(
     Example: avo hardware b200
     """
     from avo import plugins
-    from avo.cli.console import amount, say, show_json, table
+    from avo.cli.console import amount, say, show_json, table, warn
 
     if chip is not None:
         facts = as_dict(plugins.load("hardware", chip))
@@ -29,9 +29,7 @@ def hardware(
             return
         say(_page(facts))
         return
-    chips = []
-    for name in plugins.names("hardware"):
-        chips.append(plugins.load("hardware", name))
+    chips = plugins.usable("hardware", warn)
     if as_json:
         show_json([as_dict(c) for c in chips])
         return

@@ -21,7 +21,7 @@ def targets(
     Example: avo targets attention
     """
     from avo import plugins
-    from avo.cli.console import say, show_json, table
+    from avo.cli.console import say, show_json, table, warn
 
     if name is not None:
         target = plugins.load("target", name)
@@ -36,7 +36,7 @@ def targets(
                 say(f"{label if place == 0 else '':<8}{workload.name}")
         say(f"\nseed program\n\n{target.seed}")
         return
-    found = [plugins.load("target", n) for n in plugins.names("target")]
+    found = plugins.usable("target", warn)
     if as_json:
         show_json([as_dict(t) for t in found])
         return
