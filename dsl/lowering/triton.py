@@ -291,7 +291,8 @@ def _launch(p: _Printed, hw: Hardware, first: str) -> list[str]:
         grid = "programs"
     for v, t in zip(k.hosts.values(), k.hosts, strict=True):
         name = next(a.name for a in p.arguments if (a.kind == "host" and a.of == v.name) or a.name == v.name)
-        lines.append(f"{name} = {host_source(t)[0]}")
+        source = host_source(t)[0]
+        lines.append(f"{name} = {source[1:-1] if source.startswith('(') and source.count('(') == 2 else source}")
     args: list[str] = []
     for a in p.arguments:
         match a.kind:

@@ -1,0 +1,62 @@
+"""The emitted Triton, as committed in tests/golden: read the difference before you accept it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from family import FAMILY
+
+from dsl.diagnostics import ProgramError
+from dsl.hardware import hardware
+from dsl.lowering import lower
+from dsl.parser import parse
+
+SIZES = {"d": 128, "e": 128}
+CASES = [
+    ("attention", "b200"), ("attention", "a100"), ("attention", "mi300x"), ("gemm", "h200"), ("gemm", "mi300x"),
+    ("rmsnorm", "b200"), ("softmax", "h200"), ("swiglu", "rtx5090"), ("cross_entropy", "mi355x"), ("window", "h200"),
+    ("lse", "h200"), ("layernorm", "a100"), ("rope", "b200"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "chip"), CASES)
+def test_emitted_source(name: str, chip: str, golden: Callable[[str, str], None]) -> None:
+    text = FAMILY[name].text
+    if (name, chip) == ("attention", "a100"):
+        text = text.replace("load tma", "load pointer")
+    golden(f"{name}.{chip}.py", lower(parse(text), hardware(chip), SIZES).source)
+
+
+def test_a_causal_loop_visits_no_block_above_the_diagonal() -> None:
+    (kernel,) = lower(parse(FAMILY["attention"].text), hardware("h200"), SIZES).kernels
+    sizes = {"b": 1, "h": 1, "g": 1, "m": 512, "n": 512, "d": 128, "e": 128}
+    trips = {s.name: s.trips for s in kernel.profile(sizes, {"causal": True}).segments}
+    assert trips["loop"] == (6, 4, 2, 0)  # in launch order: longest first
+    assert trips["masked loop"] == (2,)
+    trips = {s.name: s.trips for s in kernel.profile(sizes, {"causal": False}).segments}
+    assert trips["loop"] == (8,) and trips["masked loop"] == (0,)
+
+
+def test_a_launch_is_what_the_jit_would_choose() -> None:
+    (kernel,) = lower(parse(FAMILY["attention"].text), hardware("h200"), SIZES).kernels
+    sizes = {"b": 1, "h": 16, "g": 16, "m": 4000, "n": 4096, "d": 128, "e": 128}
+    launch = kernel.specialise(sizes, {"causal": True})
+    assert launch.signature["q_desc"] == "tensordesc<bf16[1, 1, 128, 128]>"
+    assert launch.constexprs["CAUSAL"] is True and launch.constexprs["TAIL_N"] is False
+    assert launch.programs == 16 * 32 and launch.options == {"num_warps": 4, "num_stages": 2}
+    assert "N" in launch.divisible and launch.signature["M"] == "i32"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kernel t\nin x[r c] f32\nout y[r c] bool\ny = topk[c](x, 3)\n", "`topk` has no lowering yet"),
+        ("kernel t\nin x[r c] f32\nout y[r] i32\ny = argmax[c](x)\n", "`argmax` has no lowering yet"),
+    ],
+)
+def test_what_has_no_lowering_says_so(text: str, said: str) -> None:
+    with pytest.raises(ProgramError) as wrong:
+        lower(parse(text), hardware("h200"))
+    (diagnostic,) = wrong.value.diagnostics
+    assert diagnostic.rule == "not-lowered" and diagnostic.message == said

@@ -1,0 +1,40 @@
+"""Meaning = tile program, over random legal schedules of every family and chip."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from family import FAMILY, draw
+
+from dsl.hardware import hardware
+from dsl.interpret import run
+from dsl.lowering import tile_program
+from dsl.meaning import evaluate
+from dsl.printer import print_program
+
+
+def check(name: str, seed: int) -> None:
+    program, chip, inputs, params = draw(FAMILY[name], random.Random(f"{name} {seed}"))
+    wanted = evaluate(program, inputs, params, mode="rounded")
+    found = dict(inputs)
+    for kernel in tile_program(program, hardware(chip)):
+        found.update(run(kernel, found, params))
+    for output, answer in wanted.items():
+        error = np.linalg.norm(found[output] - answer) / np.linalg.norm(answer)
+        # contraction operands may be rounded to the other's dtype, nothing else
+        assert error < 1e-2, f"{output} is {error:.1e} off on {chip} with {params}:\n{print_program(program)}"
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", FAMILY)
+def test_any_legal_schedule_keeps_the_value(name: str, seed: int) -> None:
+    check(name, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILY)
+def test_many_more_legal_schedules_keep_the_value(name: str) -> None:
+    for seed in range(100, 250):
+        check(name, seed)

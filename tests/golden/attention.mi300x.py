@@ -1,0 +1,126 @@
+"""attention for gfx942: generated from program 673cca40109af1e4; runs alone, needs torch and triton.
+
+    s[b h m n] = sum[d](q * k) * rsqrt(D)
+    c[b h m n] = where(not causal or m >= n, s, -inf)
+    o = sum[n](softmax[n](c) * v)
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def attention_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    o_ptr,
+    scale,
+    H,
+    M,
+    G,
+    N,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    TAIL_N: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    # schedule: tile m=128 n=64; grid b h m; order longest_first; stream n stages=2; split masked
+    # rescale lazy(8); exponent exp2; warps 4; load pointer; waves_per_eu 2
+    tile = tl.program_id(0)
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tile_m = tile % tiles_m
+    h = tile // tiles_m % H
+    b = tile // (H * tiles_m)
+    tile_m = tiles_m - 1 - tile_m  # longest rows first
+    m0 = tile_m * BLOCK_M
+    c_max = tl.full((BLOCK_M,), -3.4028234663852886e+38, tl.float32)
+    acc = tl.zeros((BLOCK_M, E), tl.float32)
+    c_sum = tl.zeros((BLOCK_M,), tl.float32)
+    n_full = (tl.minimum(N, m0 + 1) if CAUSAL else N) // BLOCK_N * BLOCK_N
+    ms = m0 + tl.arange(0, BLOCK_M)
+    ds = tl.arange(0, D)
+    q_at = q_ptr + (b * H + h).to(tl.int64) * (M * D)
+    q = tl.load(q_at + ms[:, None] * D + ds[None, :], mask=(ms < M)[:, None], other=0.0)
+    g = h // (H // G)
+    es = tl.arange(0, E)
+    n_end = tl.minimum(N, m0 + BLOCK_M) if CAUSAL else N
+    k_at = k_ptr + (b * G + g).to(tl.int64) * (N * D)
+    v_at = v_ptr + (b * G + g).to(tl.int64) * (N * E)
+    for n0 in tl.range(0, n_full, BLOCK_N):  # blocks that no mask touches
+        ns = n0 + tl.arange(0, BLOCK_N)
+        k = tl.load(k_at + ns[:, None] * D + ds[None, :])
+        s = tl.dot(q, k.T)
+        c_top = tl.max(s, 1) * scale
+        c_max_new = tl.where(c_top > c_max + 8.0, c_top, c_max)
+        rescale = tl.exp2(c_max - c_max_new)
+        p = tl.exp2(s * scale - c_max_new[:, None])
+        v = tl.load(v_at + ns[:, None] * E + es[None, :])
+        p2 = p.to(tl.bfloat16)
+        if tl.max(c_max_new - c_max, 0) > 0.0:  # only where a row's maximum rose
+            acc = acc * rescale[:, None]
+        acc = tl.dot(p2, v, acc)
+        c_sum = c_sum * rescale + tl.sum(p, 1)
+        c_max = c_max_new
+    if CAUSAL or TAIL_N:
+        for n0 in tl.range(n_full, n_end, BLOCK_N):  # the edge: masks apply
+            ns = n0 + tl.arange(0, BLOCK_N)
+            k = tl.load(k_at + ns[:, None] * D + ds[None, :], mask=(ns < N)[:, None], other=0.0)
+            s = tl.dot(q, k.T)
+            c = tl.where(ms[:, None] >= ns[None, :], s, float("-inf")) if CAUSAL else s
+            c2 = tl.where((ns < N)[None, :], c, float("-inf")) if TAIL_N else c
+            c_top = tl.max(c2, 1) * scale
+            c_max_new = tl.where(c_top > c_max + 8.0, c_top, c_max)
+            rescale = tl.exp2(c_max - c_max_new)
+            p = tl.exp2(c2 * scale - c_max_new[:, None])
+            v = tl.load(v_at + ns[:, None] * E + es[None, :], mask=(ns < N)[:, None], other=0.0)
+            p2 = p.to(tl.bfloat16)
+            if tl.max(c_max_new - c_max, 0) > 0.0:  # only where a row's maximum rose
+                acc = acc * rescale[:, None]
+            acc = tl.dot(p2, v, acc)
+            c_sum = c_sum * rescale + tl.sum(p, 1)
+            c_max = c_max_new
+    o_at = o_ptr + (b * H + h).to(tl.int64) * (M * E)
+    o = (acc / tl.where(c_sum[:, None] == 0.0, 1.0, c_sum[:, None])).to(tl.bfloat16)
+    tl.store(o_at + ms[:, None] * E + es[None, :], o, mask=(ms < M)[:, None])
+
+
+def attention(q, k, v, causal):
+    """q [b h m d] bf16; k [b g n d] bf16; v [b g n e] bf16: contiguous tensors on one device."""
+    B, H, M, D = q.shape
+    assert q.dtype == torch.bfloat16 and q.is_contiguous(), "q: contiguous bf16"
+    _, G, N, _ = k.shape
+    assert k.shape == (B, G, N, D), f"k is {tuple(k.shape)}"
+    assert k.dtype == torch.bfloat16 and k.is_contiguous(), "k: contiguous bf16"
+    _, _, _, E = v.shape
+    assert v.shape == (B, G, N, E), f"v is {tuple(v.shape)}"
+    assert v.dtype == torch.bfloat16 and v.is_contiguous(), "v: contiguous bf16"
+    assert G == triton.cdiv(H, H // G), "H and G do not agree"
+    o = torch.empty((B, H, M, E), device=q.device, dtype=torch.bfloat16)
+    scale = 1.4426950408889634 * (1.0 / math.sqrt(D))
+    attention_kernel[(B * H * triton.cdiv(M, 128),)](
+        q,
+        k,
+        v,
+        o,
+        scale,
+        H,
+        M,
+        G,
+        N,
+        D=D,
+        E=E,
+        CAUSAL=causal,
+        TAIL_N=N % 64 != 0,
+        BLOCK_M=128,
+        BLOCK_N=64,
+        num_warps=4,
+        num_stages=2,
+        waves_per_eu=2,
+    )
+    return o

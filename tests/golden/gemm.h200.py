@@ -1,0 +1,82 @@
+"""gemm for sm_90: generated from program 599090a48f8293e5; runs alone, needs torch and triton.
+
+    c = gelu(sum[k](a * b) + bias)
+"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def gelu(x):
+    return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+
+
+@triton.jit
+def gemm_kernel(
+    a_desc,
+    b_desc,
+    bias_ptr,
+    c_desc,
+    M,
+    K,
+    N,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    # schedule: tile m=128 n=256 k=64; grid m n; order grouped(8); persistent; stream k stages=4; load tma
+    # warps 8
+    for tile in tl.range(tl.program_id(0), tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N), tl.num_programs(0)):  # persistent
+        tiles_m = tl.cdiv(M, BLOCK_M)
+        tiles_n = tl.cdiv(N, BLOCK_N)
+        group = tile // (GROUP * tiles_n)  # a group of rows shares the columns that it reads
+        rows = tl.minimum(tiles_m - group * GROUP, GROUP)
+        tile_m = group * GROUP + tile % (GROUP * tiles_n) % rows
+        tile_n = tile % (GROUP * tiles_n) // rows
+        m0 = tile_m * BLOCK_M
+        n0 = tile_n * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        ns = n0 + tl.arange(0, BLOCK_N)
+        for k0 in tl.range(0, K, BLOCK_K):
+            a = a_desc.load([m0, k0])
+            b = b_desc.load([k0, n0])
+            acc = tl.dot(a, b, acc)
+        bias = tl.load(bias_ptr + ns, mask=ns < N, other=0.0)
+        c = gelu(acc + bias[None, :]).to(tl.bfloat16)
+        c_desc.store([m0, n0], c)
+
+
+def gemm(a, b, bias):
+    """a [m k] bf16; b [k n] bf16; bias [n] f32: contiguous tensors on one device."""
+    M, K = a.shape
+    assert a.dtype == torch.bfloat16 and a.is_contiguous(), "a: contiguous bf16"
+    _, N = b.shape
+    assert b.shape == (K, N), f"b is {tuple(b.shape)}"
+    assert b.dtype == torch.bfloat16 and b.is_contiguous(), "b: contiguous bf16"
+    assert bias.shape == (N,), f"bias is {tuple(bias.shape)}"
+    assert bias.dtype == torch.float32 and bias.is_contiguous(), "bias: contiguous f32"
+    c = torch.empty((M, N), device=a.device, dtype=torch.bfloat16)
+    assert K % 8 == 0, "tma loads need K to be a multiple of 8 (rows of a)"
+    assert N % 8 == 0, "tma loads need N to be a multiple of 8 (rows of b, c)"
+    device = torch.cuda.get_device_properties(a.device) if a.is_cuda else None
+    programs = min(device.multi_processor_count if device else 4, triton.cdiv(M, 128) * triton.cdiv(N, 256))
+    gemm_kernel[(programs,)](
+        TensorDescriptor.from_tensor(a, [128, 64]),
+        TensorDescriptor.from_tensor(b, [64, 256]),
+        bias,
+        TensorDescriptor.from_tensor(c, [128, 256]),
+        M,
+        K,
+        N,
+        BLOCK_M=128,
+        BLOCK_N=256,
+        BLOCK_K=64,
+        GROUP=8,
+        num_warps=8,
+        num_stages=4,
+    )
+    return c
