@@ -95,10 +95,12 @@ tensors = st.builds(Tensor, names, st.none() | axes, st.none() | dtypes)
 inputs = st.builds(Tensor, names, axes, dtypes)
 coarse = st.builds(AxisDecl, names, names, st.one_of(whole.map(Number), capitals.map(Name)))
 free = st.builds(AxisDecl, names, st.none(), st.one_of(whole.map(Number), capitals.map(Name)))
+# One namespace: a param is never the axis that another lies over.
+param_names = names.map("p_{}".format)
 params = st.one_of(
-    st.builds(Param, names, st.just("bool"), st.none() | st.booleans()),
-    st.builds(Param, names, st.just("int"), st.none() | st.integers(-(10**17), 10**17)),
-    st.builds(Param, names, st.just("f32"), st.none() | st.floats(allow_nan=False).map(lambda v: v + 0.0)),
+    st.builds(Param, param_names, st.just("bool"), st.none() | st.booleans()),
+    st.builds(Param, param_names, st.just("int"), st.none() | st.integers(-(10**17), 10**17)),
+    st.builds(Param, param_names, st.just("f32"), st.none() | st.floats(allow_nan=False).map(lambda v: v + 0.0)),
 )
 plain = st.builds(lambda t, e: Statement((t,), e), tensors, expressions)
 quantized = st.builds(
