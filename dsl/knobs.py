@@ -29,6 +29,7 @@ class Knob:
     key: "" for the item by position, else as in `stream n stages=2` or `tile m=128`; `stream` with key "" chooses the
     streamed axis ("none": whole). value: as it stands, the default where nothing is said, "?" where left open. legal:
     what may be set with all else as it is, in ascending order or as the table lists. number: legal values are a scale.
+    scale: all values that are worth trying, legal here or not.
     chips: of the `for` line that decides it on this chip; empty where a common line does, or none.
     """
 
@@ -40,6 +41,7 @@ class Knob:
     doc: str
     number: bool
     chips: tuple[str, ...] = ()
+    scale: tuple[Value, ...] = ()
 
     @property
     def name(self) -> str:
@@ -78,11 +80,35 @@ def knobs(program: Program, hw: Hardware, sizes: Sizes | None = None) -> list[Kn
                 _doc(directive, key),
                 number,
                 _deciding(found_on, directive, key),
+                values,
             )
             legal = tuple(v for v in values if _accepted(program, knob, v, hw, sizes, kernel))
             if len(legal) > 1 or knob.value == OPEN:
                 found.append(replace(knob, legal=legal))
     return found
+
+
+def settings(program: Program, hw: Hardware) -> dict[str, Value]:
+    """Knob name -> value as it stands, of every decision that `knobs` may offer; without asking what is legal."""
+    found: dict[str, Value] = {}
+    for index, kernel in enumerate(anatomies(program)):
+        schedule = resolve(program, index, hw.arch, hw.name)
+        for directive, key, value, _, _ in _decisions(kernel, schedule, hw):
+            found[Knob(index, directive, key, value, (), "", False).name] = value
+    return found
+
+
+def knob_named(program: Program, hw: Hardware, name: str) -> Knob:
+    """The knob of this name as it stands, without its legal values: enough for `set_knob`. KeyError: there is none."""
+    for index, kernel in enumerate(anatomies(program)):
+        schedule = resolve(program, index, hw.arch, hw.name)
+        found_on = effective(_directives(program, index), hw)
+        for directive, key, value, values, number in _decisions(kernel, schedule, hw):
+            chips = _deciding(found_on, directive, key)
+            knob = Knob(index, directive, key, _current(found_on, directive, key, value), (), "", number, chips, values)
+            if knob.name == name:
+                return knob
+    raise KeyError(name)
 
 
 def _decisions(

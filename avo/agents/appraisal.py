@@ -1,0 +1,134 @@
+"""What arithmetic alone says of a schedule, before anything is compiled: registers, residency, work per trip.
+
+A rough time in no unit, to rank settings that nobody has tried. It knows the limits of the chip and no measurement;
+verdicts correct it (`avo.agents.surrogate`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dsl.anatomy import Anatomy, Sizes
+from dsl.footprint import BITS, lengths, load_bytes, shared_bytes
+from dsl.hardware import Hardware
+from dsl.schedule import KernelSchedule
+
+# Registers of a thread for addresses, loop counters and row statistics, beside the tiles.
+_OVERHEAD = 28
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """Relative costs, by what it is that a decision saves. All are guesses of a careful person, none is fitted.
+
+    trip: elements per thread of a trip whose arithmetic equals the trip's fixed latency. alone: of the work of a
+    warpgroup that nothing else on the SM covers. unstaged, two_stages: of a trip's time that waits for its loads.
+    spill: per register that does not fit, over those that do. byte: of a loaded byte, over a multiply-add.
+    """
+
+    trip: float = 12.0
+    alone: float = 0.35
+    unstaged: float = 0.35
+    two_stages: float = 0.06
+    spill: float = 3.0
+    byte: float = 16.0
+
+
+GUESSES = Guesses()
+
+
+@dataclass(frozen=True)
+class Appraisal:
+    """relative_time: the smaller the better, of one kernel, in no unit. registers: a thread. blocks: resident an SM."""
+
+    relative_time: float
+    registers: int
+    blocks: int
+
+
+def appraise(
+    kernel: Anatomy, schedule: KernelSchedule, hw: Hardware, sizes: Sizes | None, guesses: Guesses | None = None
+) -> Appraisal:
+    """From tile lengths, warps and stages to a rough time. A chip that makes no speed claim is treated alike."""
+    g = guesses or GUESSES
+    held = lengths(kernel, schedule, sizes)
+    threads = schedule.warps * hw.warp_size
+    registers = _registers(kernel, schedule, held, threads)
+    shared = shared_bytes(kernel, schedule, hw, sizes)
+    blocks = _resident(hw, min(registers, hw.registers_thread), shared, threads)
+    if not kernel.contractions:
+        return Appraisal(_elementwise(kernel, schedule, held, threads, blocks, hw), registers, blocks)
+    rows = max((math.prod(held.get(a, 1) for a in c.rows) for c in kernel.contractions), default=1)
+    time = 1 + g.trip / max(1.0, _per_trip(kernel, schedule, held) / threads)
+    time *= 1 + g.alone * 4 / max(1, blocks * schedule.warps)
+    time *= max(1.0, schedule.warps * 16 / rows)  # warps without rows of their own repeat the work of others
+    time *= 1 + {1: g.unstaged, 2: g.two_stages}.get(schedule.stages, 0.0) / math.sqrt(blocks)
+    time *= 1 + g.spill * max(0, registers - hw.registers_thread) / hw.registers_thread
+    time *= 1 + g.byte * _bytes_per_product(kernel, schedule, held)
+    return Appraisal(time * _habits(kernel, schedule, hw), registers, blocks)
+
+
+def _registers(kernel: Anatomy, schedule: KernelSchedule, held: dict[str, int], threads: int) -> int:
+    """Of a thread: sums that live through the loop, and each trip's tile in f32 and again as an operand."""
+    total = 0.0
+    for c in kernel.contractions:
+        elements = math.prod(held.get(a, 1) for a in (*c.rows, *c.columns))
+        total += elements * (1.0 if schedule.stream in c.inner else 1.5)
+    if not kernel.contractions:
+        total = 2.0 * max(math.prod(held.get(a, 1) for a in axes) for axes in kernel.values)
+    return _OVERHEAD + math.ceil(total / threads)
+
+
+def _resident(hw: Hardware, registers: int, shared: int, threads: int) -> int:
+    by_registers = hw.registers_sm // max(1, registers * threads)
+    by_shared = hw.shared_bytes_sm // (shared + 1024)
+    return max(1, min(by_registers, by_shared, hw.max_threads_sm // threads, hw.max_blocks_sm))
+
+
+def _per_trip(kernel: Anatomy, schedule: KernelSchedule, held: dict[str, int]) -> float:
+    """Elements that a block computes between two barriers: the smallest contraction's result."""
+    return min(
+        math.prod(held.get(a, 1) for a in (*c.rows, *c.columns)) * (1.0 if schedule.stream not in c.inner else 0.5)
+        for c in kernel.contractions
+    )
+
+
+def _bytes_per_product(kernel: Anatomy, schedule: KernelSchedule, held: dict[str, int]) -> float:
+    """Bytes that a trip loads over the multiply-adds that it does."""
+    products = sum(math.prod(held.get(a, 1) for a in c.tiled) for c in kernel.contractions)
+    moved = sum(load_bytes(kernel, x, held) for x in kernel.loads if schedule.stream in x.moved_by)
+    return moved / max(1, products)
+
+
+def _elementwise(
+    kernel: Anatomy, schedule: KernelSchedule, held: dict[str, int], threads: int, blocks: int, hw: Hardware
+) -> float:
+    """A kernel that only moves bytes: each thread should have a few vectors of 16 bytes in flight, not many more."""
+    axes = max(kernel.values, key=lambda v: math.prod(held.get(a, 1) for a in v))
+    bits = min((BITS.get(x.dtype, 32) for x in kernel.loads), default=32)
+    vectors = math.prod(held.get(a, 1) for a in axes) * bits / 128 / threads
+    flight = vectors * threads * 16 * blocks * max(1, schedule.stages)
+    wanted = 32 * 1024  # bytes in flight an SM: latency times bandwidth of HBM, rounded up
+    time = max(1.0, wanted / max(1.0, flight)) ** 0.5
+    time *= 1 + 0.1 * abs(math.log2(max(0.125, vectors) / 2))
+    return time * _habits(kernel, schedule, hw)
+
+
+def _habits(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware) -> float:
+    """What each structural decision usually saves."""
+    time = 1.0
+    uneven = bool(kernel.masked)
+    if schedule.stream and not schedule.split_masked:
+        time *= 1.08 if uneven else 1.01
+    if uneven and schedule.order[0] not in ("longest_first", "reverse"):
+        time *= 1.03
+    if kernel.exponentials and schedule.exponent == "exp":
+        time *= 1.04
+    if schedule.stream in kernel.pivots and schedule.rescale[0] == "always":
+        time *= 1.02
+    if hw.has_tma and kernel.contractions and schedule.load == "pointer":
+        time *= 1.06
+    if hw.dies > 1 and schedule.swizzle is None:
+        time *= 1.03
+    return time
