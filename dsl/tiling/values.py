@@ -184,6 +184,8 @@ class Values(Coordinates):
         result = under(always, value)
         for flag, extra in flagged.items():
             yes = under(extra, result)
+            if result.dtype != yes.dtype:  # a choice has one dtype, or bf16 stays bf16 in the arithmetic behind it
+                result = self.emit("cast", (result,), yes.dtype, result.dims, yes.dtype, name)
             result = self.emit("select", (flag, yes, result), None, yes.dims, yes.dtype, name)
         self.masks[result] = (value, always, flagged, other)
         return result

@@ -26,9 +26,10 @@ def cross_entropy_kernel(
     for c0 in tl.range(0, C, BLOCK_C):
         cs = c0 + tl.arange(0, BLOCK_C)
         x = tl.load(x_at + cs, mask=cs < C, other=0.0)
-        x2 = tl.where(cs < C, x.to(tl.float32), float("-inf")) if TAIL_C else x
-        s_max_new = tl.maximum(s_max, tl.max(x2, 0))
-        s_sum = s_sum * tl.exp(s_max - s_max_new) + tl.sum(tl.exp(x2 - s_max_new), 0)
+        x2 = x.to(tl.float32)
+        x3 = tl.where(cs < C, x2, float("-inf")) if TAIL_C else x2
+        s_max_new = tl.maximum(s_max, tl.max(x3, 0))
+        s_sum = s_sum * tl.exp(s_max - s_max_new) + tl.sum(tl.exp(x3 - s_max_new), 0)
         s_max = s_max_new
     t_at = t_ptr + r.to(tl.int64)
     t = tl.load(t_at)
