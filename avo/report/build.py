@@ -90,7 +90,8 @@ def _budget(row: Run, steps_used: int, spend: dict[str, Any]) -> BudgetInfo:
     given = row.config.get("given", row.config)
     steps, minutes = given.get("steps"), given.get("minutes")
     return BudgetInfo(
-        steps=steps if isinstance(steps, int) else None,
+        # a run that was taken up again with more steps has passed the limit that it began with
+        steps=steps if isinstance(steps, int) and steps >= steps_used else None,
         steps_used=steps_used,
         minutes=float(minutes) if isinstance(minutes, int | float) else None,
         minutes_used=row.wall_s / 60,

@@ -1,5 +1,5 @@
 // Evidence is whatever JSON a gate left: shown as tables where it is regular, with the raw text one click away.
-const words = (key) => key.replaceAll("_", " ");
+const words = (key) => key.replace(/_s$/, "").replaceAll("_", " ");
 const isPlain = (v) => v === null || typeof v !== "object";
 const isMap = (v) => v !== null && typeof v === "object" && !Array.isArray(v);
 

@@ -45,7 +45,7 @@ function drawTiles() {
     ["Limited by", limiter],
     ["Times are", DATA.mode === "measured" ? "measured on the chip" : DATA.mode === "predicted" ? `predicted from machine code${DATA.mode_reason ? ` (${DATA.mode_reason})` : ""}` : `not judged${DATA.mode_reason ? `: ${DATA.mode_reason}` : ""}`],
     ["Budget", [
-      budget.steps !== null && `${number(budget.steps_used)} of ${plural(budget.steps, "step")}`,
+      budget.steps !== null ? `${number(budget.steps_used)} of ${plural(budget.steps, "step")}` : plural(budget.steps_used, "step"),
       budget.minutes_used !== null && `${number(budget.minutes_used, 2)}${budget.minutes !== null ? ` of ${number(budget.minutes, 2)}` : ""} minutes`,
     ].filter(Boolean).join(", ")],
   ].filter(([, value]) => value);
