@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import heapq
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from evaluators.machine import MATRIX_CLASSES, MachineCode
 from evaluators.roofline import on_matrix_units, speed_of_light
+from evaluators.trips import MatrixShape, matrix_count, matrix_shapes, read_trips
 
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Kernel = tuple["Launch", MachineCode, "Profile"]
 
 SHARED_BYTES_PER_CYCLE = 128  # of one SM or compute unit, on every chip here (CUDA and CDNA documentation)
+_WIDTH = {"f16": 2, "bf16": 2, "f32": 4}  # bytes of an operand's element; all others take 1
 _MANY_TILES = 50_000  # above this the schedule of unequal tiles is bounded instead of played through
 
 
@@ -96,14 +97,15 @@ def predict(
 
 
 def _compulsory(kernels: Sequence[Kernel], work: Work | None) -> list[float | None]:
-    """Bytes that each kernel has to move to and from HBM; None where only its own traffic is known."""
+    """Bytes that each kernel has to move to and from HBM; None where only its own traffic is known.
+
+    Where the pipeline is cut otherwise than the target's, each kernel is taken to touch all that the target touches.
+    """
     if work is None:
         return [None] * len(kernels)
-    if len(kernels) == 1:
-        return [work.bytes]
-    if len(work.kernels) == len(kernels):
+    if len(kernels) > 1 and len(work.kernels) == len(kernels):
         return [k.bytes for k in work.kernels]
-    return [None] * len(kernels)
+    return [work.bytes] * len(kernels)
 
 
 @dataclass
@@ -158,7 +160,8 @@ class _Kernel:
         self.persistent = self.launch.programs < self.profile.tiles
         self.tile = next((s for s in self.profile.segments if s.trips == (1,) and not s.dots), None)
         self.loops = [s for s in self.profile.segments if s is not self.tile]
-        self.mixes, self.straight = self._mixes()
+        self.shapes = matrix_shapes(self.machine)
+        self.trips = read_trips(self.machine, self.loops, self.warps, self.persistent)
 
     # The whole kernel ---------------------------------------------------------------------------------------------
 
@@ -226,7 +229,7 @@ class _Kernel:
 
     def _one(self, loop: int, resident: int) -> _Cycles:
         """A trip of a loop, for one of `resident` blocks: the busiest pipe, and of the rest what does not hide."""
-        c, segment, mix = self.c, self.loops[loop], self.mixes[loop]
+        c, segment, mix = self.c, self.loops[loop], self.trips.loops[loop]
         cost = self._pipes(mix, segment)
         busy = cost.matrix + cost.exponentials + cost.issue + cost.shared
         cost.latency = c.sync * self._syncs(mix)
@@ -259,13 +262,13 @@ class _Kernel:
     def _edge(self, resident: int) -> _Cycles:
         """What a tile costs beside its loops: its start, first loads, straight-line code and stores."""
         c = self.c
-        cost = self._pipes(self.straight, None)
+        cost = self._pipes(self.trips.straight, None)
         cost.tile = c.start if not self.persistent else c.load
         if self.tile is not None and self.tile.load_bytes:
             cost.tile += self._load(self.tile.load_bytes)
         if self.stages > 1:
             cost.tile += c.load * sum(1 for s in self.loops if max(s.trips) > 0 and s.load_bytes)
-        cost.tile += c.sync * self._syncs(self.straight)
+        cost.tile += c.sync * self._syncs(self.trips.straight)
         cost.spills += 2 * self.machine.spills * self.warps * c.spill
         return self._overlapped(cost, resident)
 
@@ -300,38 +303,24 @@ class _Kernel:
 
     def _matrix(self, mix: Mapping[str, float], segment: Segment | None) -> float:
         """Cycles of the matrix unit, by the instructions that run; by the tile's shape where those do not tell."""
-        count = sum(mix.get(k, 0) for k in MATRIX_CLASSES)
+        count = matrix_count(mix)
         if segment is None or not segment.dots or not count:
             return 0.0  # without matrix instructions the multiply-adds stand among the others
-        shapes = self._shapes()
-        if not shapes:
+        if not self.shapes:
             return sum(self._tile_dot(*dot) for dot in segment.dots)
-        cycles = sum(n * self._instruction(shape, warps) for shape, warps, n in shapes) / sum(n for *_, n in shapes)
-        return count * cycles
+        mean = sum(s.count * self._instruction(s) for s in self.shapes) / sum(s.count for s in self.shapes)
+        return count * mean
 
-    def _shapes(self) -> list[tuple[tuple[int, int, int], int, int]]:
-        """Of each matrix instruction that names its shape: (m, n, k), the warps that run one together, its count."""
-        found = []
-        for name, n in self.machine.matrix.items():
-            if match := re.search(r"(\d+)x(\d+)x(\d+)", name):
-                m, k, j = int(match[1]), int(match[2]), int(match[3])
-                found.append(((m, k, j), 4 if name.startswith(("HGMMA", "IGMMA", "QGMMA", "BGMMA")) else 1, n))
-            elif match := re.search(r"MMA\.(16)(8)(\d+)", name):  # HMMA.16816 is 16 x 8 x 16
-                found.append(((16, 8, int(match[3])), 1, n))
-        return found
-
-    def _instruction(self, shape: tuple[int, int, int], warps: int) -> float:
+    def _instruction(self, shape: MatrixShape) -> float:
         """Cycles that all warps' runs of one instruction hold the unit."""
-        m, n, k = shape
         dtype = next(d for s in self.profile.segments for *_, d in s.dots)
-        flops = self._rate(dtype)
-        width = {"f16": 2, "bf16": 2, "f32": 4}.get(dtype, 1)
-        cycles = 2 * m * n * k / flops
-        if warps == 4:  # both operands come from shared memory
-            cycles = max(cycles, (m + n) * k * width / SHARED_BYTES_PER_CYCLE)
+        cycles = 2 * shape.m * shape.n * shape.k / self._rate(dtype)
+        if shape.warps == 4:  # both operands come from shared memory
+            width = _WIDTH.get(dtype, 1)
+            cycles = max(cycles, (shape.m + shape.n) * shape.k * width / SHARED_BYTES_PER_CYCLE)
         elif self.hw.arch == "sm_90":
             cycles /= self.c.slow_mma
-        return cycles * self.warps / warps
+        return cycles * self.warps / shape.warps
 
     def _rate(self, dtype: str) -> float:
         """FLOPs a cycle and SM."""
@@ -343,67 +332,10 @@ class _Kernel:
 
     def _tile_dot(self, m: int, n: int, k: int, dtype: str) -> float:
         """tcgen05: one instruction for a tile of up to 128 rows; both operands from shared memory."""
-        width = {"f16": 2, "bf16": 2, "f32": 4}.get(dtype, 1)
+        width = _WIDTH.get(dtype, 1)
         rows = max(m, 128)  # 64 rows take as long as 128
         cycles = 2 * rows * n * k / self._rate(dtype)
         return max(cycles, (rows + -(-rows // 128) * n) * k * width / SHARED_BYTES_PER_CYCLE)
-
-    # From the text of the code to trips ---------------------------------------------------------------------------
-
-    def _mixes(self) -> tuple[list[Mapping[str, float]], Mapping[str, float]]:
-        """Instructions of a warp in one trip of each loop, and in the straight-line rest of a tile."""
-        found: list[Mapping[str, float]] = list(self.machine.loops)
-        dots = any(s.dots for s in self.loops)
-
-        def matrix(mix: Mapping[str, float]) -> float:
-            return sum(mix.get(k, 0) for k in MATRIX_CLASSES)
-
-        if self.persistent and len(found) > 1 and sum(found[0].values()) > sum(sum(f.values()) for f in found[1:]):
-            found = found[1:]  # the loop over tiles holds the others
-        hot = [f for f in found if matrix(f) or not dots]
-        everything = {k: float(n) for k, n in self.machine.instructions.items()}
-        straight = dict(everything)
-        for f in hot:
-            straight = {k: n - f.get(k, 0) for k, n in straight.items()}
-        if hot and (copies := matrix(straight) / max(1.0, matrix(hot[-1]))):  # trips outside the loop: peeled, unrolled
-            straight = {k: n - copies * hot[-1].get(k, 0) for k, n in straight.items()}
-        if not hot and self.loops:
-            straight = {}
-        mixes: list[Mapping[str, float]] = []
-        for i, segment in enumerate(self.loops):
-            mix = hot[min(i, len(hot) - 1)] if hot else self._estimated(segment)
-            trips = self._trips_in(mix, segment) if hot else 1
-            mixes.append({k: n / trips for k, n in mix.items()})
-        return mixes, {k: max(0.0, n) for k, n in straight.items()}
-
-    def _trips_in(self, mix: Mapping[str, float], segment: Segment) -> int:
-        """How many trips the compiler put into one turn of the loop, by what a trip has to do."""
-        threads = self.machine.threads
-        if segment.dots and (shapes := self._shapes()):
-            count = sum(mix.get(k, 0) for k in MATRIX_CLASSES)
-            total = sum(n for *_, n in shapes)
-            each = sum(2 * math.prod(shape) * n * self.warps / warps for shape, warps, n in shapes) / total
-            wanted = sum(2 * m * n * k for m, n, k, _ in segment.dots)
-            rows = min(m for m, *_ in segment.dots)
-            copies = max(1.0, self.warps * 16 / rows)  # warps beyond the rows of a chain repeat its work
-            return max(1, round(count * each / (wanted * copies)))
-        if segment.exps >= threads:
-            return max(1, round((mix.get("ex2", 0) + mix.get("mufu", 0)) * threads / segment.exps))
-        return 1
-
-    def _estimated(self, segment: Segment) -> Mapping[str, float]:
-        """A trip's instructions where the code shows no loop: one an element, and some to go round."""
-        threads = self.machine.threads
-        known = [k for k in MATRIX_CLASSES if k in self.machine.instructions]
-        mix = {
-            "ffma": (segment.alu + segment.reduced) / threads,
-            "ex2": segment.exps / threads,
-            "mov": 40.0,
-            "bar": 4.0,
-        }
-        if segment.dots and known:
-            mix[known[0]] = 8.0
-        return mix
 
     # Memory -------------------------------------------------------------------------------------------------------
 
