@@ -18,6 +18,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 from triton.runtime import interpreter as base
 
+from evaluators import folding
 from evaluators.guards import MemoryFault, Regions
 from evaluators.narrow import FORMATS, from_bits, round_to, round_toward_zero, to_bits
 
@@ -229,13 +230,20 @@ class Corrections:
     def create_splat(self: Any, ret_ty: Any, arg: Any) -> Any:
         return Handle(np.broadcast_to(arg.data.reshape(-1)[0], ret_ty.shape), arg.dtype.scalar)
 
+    def create_atomic_cas(self: Any, ptr: Any, cmp: Any, val: Any, sem: Any, scope: Any) -> Any:
+        name = val.dtype.scalar.name
+        if name in FORMATS:
+            raise NotImplementedError(f"no atomic compare-and-swap on {name}")
+        REGIONS.check(ptr.data, None, _STORED.get(name, _ADDRESS), "changes")
+        return _base_atomic_cas(self, *(_whole(h, ptr) for h in (ptr, cmp, val)), sem, scope)
+
     def create_atomic_rmw(self: Any, rmw_op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
         name = val.dtype.scalar.name
         stored = _STORED.get(name, _ADDRESS)
         chosen = np.broadcast_to(mask.data, ptr.data.shape)
         REGIONS.check(ptr.data, chosen, stored, "changes")
         if name not in FORMATS:
-            return _base_atomic_rmw(self, rmw_op, ptr, val, mask, sem, scope)
+            return _base_atomic_rmw(self, rmw_op, *(_whole(h, ptr) for h in (ptr, val, mask)), sem, scope)
         kinds = base._ir.ATOMIC_OP
         ops: dict[Any, Any] = {
             kinds.FADD: np.add,
@@ -253,6 +261,11 @@ class Corrections:
             before[index] = old[0]
             REGIONS.scatter(at, None, to_bits(round_to(ops[rmw_op](old, values[index]), name), name))
         return Handle(before, val.dtype.scalar)
+
+
+def _whole(handle: Any, like: Any) -> Any:
+    """The same values with memory of their own: the C++ behind atomics does not look at strides."""
+    return Handle(np.array(np.broadcast_to(handle.data, like.data.shape), order="C"), handle.dtype)
 
 
 def _window(desc: Any, indices: Any) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -292,73 +305,11 @@ def _scaled(value: Any, scale: Any, form: Any, packed: int, k: int) -> NDArray:
     return data * (wide if k == -1 else np.swapaxes(wide, -1, -2))
 
 
-# -- reductions with a function of one's own, over whole slices instead of element by element --------------------------
-
-
-def _slices(tensors: Any, axis: int) -> list[tuple[Any, ...]]:
-    """For each place along the axis, the tensors' slices there."""
-    moved = [np.moveaxis(t.handle.data, axis, 0) for t in tensors]
-
-    def wrap(data: NDArray, scalar: Any) -> Any:
-        ty = tl.block_type(scalar, list(data.shape)) if data.shape else scalar
-        return tl.core.tensor(Handle(data if data.shape else data.reshape(1), scalar), ty)
-
-    types = [t.dtype for t in tensors]
-    return [tuple(wrap(m[i], ty) for m, ty in zip(moved, types, strict=True)) for i in range(moved[0].shape[0])]
-
-
-def _fold(self: Any, acc: tuple[Any, ...], more: tuple[Any, ...]) -> tuple[Any, ...]:
-    result = self.combine_fn.fn(*acc, *more)
-    return result if isinstance(result, tuple) else (result,)
-
-
-def _generic_reduce(self: Any, inputs: Any) -> list[Any]:
-    flat = self.axis is None
-    shape = inputs[0].handle.data.shape
-    if flat:
-        inputs = tuple(self.to_tensor(t.handle.data.reshape(-1), t.dtype) for t in inputs)
-    axis = 0 if flat else self.axis
-    first, *rest = _slices(inputs, axis)
-    for more in rest:
-        first = _fold(self, first, more)
-    results = []
-    for made, given in zip(first, inputs, strict=True):
-        data = made.handle.data
-        if flat:
-            data = data.reshape([1] * len(shape)) if self.keep_dims else data.reshape(-1)[0]
-        else:
-            data = data.reshape([n for i, n in enumerate(shape) if i != axis % len(shape)])
-            data = np.expand_dims(data, axis) if self.keep_dims else data
-        results.append(self.to_tensor(data if data.shape else data[()], given.dtype))
-    return results
-
-
-def _generic_scan(self: Any, inputs: Any) -> list[Any]:
-    first, *rest = _slices(inputs, self.axis)
-    rows = [first]
-    for more in rest:
-        rows.append(first := _fold(self, first, more))
-    shape = np.moveaxis(inputs[0].handle.data, self.axis, 0).shape[1:]
-    return [
-        self.to_tensor(
-            np.moveaxis(np.stack([row[i].handle.data.reshape(shape) for row in rows]), 0, self.axis), t.dtype
-        )
-        for i, t in enumerate(inputs)
-    ]
-
-
 # -- putting it in place -----------------------------------------------------------------------------------------------
 
+_base_atomic_cas = base.InterpreterBuilder.create_atomic_cas
 _base_atomic_rmw = base.InterpreterBuilder.create_atomic_rmw
-_base_to_tensor = base.ReduceScanOpInterface.to_tensor
 _base_args = base.GridExecutor._init_args_hst
-
-
-def _to_tensor(self: Any, ret: Any, dtype: Any) -> Any:
-    made = _base_to_tensor(self, ret, dtype)
-    if dtype.scalar.name in FORMATS:
-        made.handle.data = round_to(made.handle.data, dtype.scalar.name)
-    return made
 
 
 def _arguments(self: Any, args: Any, kwargs: Any) -> Any:
@@ -420,9 +371,9 @@ def install() -> None:
             setattr(base.InterpreterBuilder, name, method)
     base._get_np_dtype = _held
     base._validate_np_data_size = lambda data, ty: True  # a narrow float is wider here than its type
-    base.ReduceScanOpInterface.to_tensor = _to_tensor
-    base.ReduceOps.generic_reduce = _generic_reduce
-    base.ScanOps.generic_scan = _generic_scan
+    base.ReduceScanOpInterface.to_tensor = folding.to_tensor
+    base.ReduceOps.generic_reduce = folding.generic_reduce
+    base.ScanOps.generic_scan = folding.generic_scan
     base.GridExecutor._init_args_hst = _arguments
     # The language is patched once instead of at every call of every function, which took most of the time.
     names = {"tl": tl, "core": tl.core}

@@ -204,7 +204,7 @@ class WorkerPool:
             self._groups[kind].busy.remove(worker)
             if not self._closed:
                 self._groups[kind].idle.append(worker)
-            self._changed.notify()
+            self._changed.notify_all()  # one of those who wait wants this kind
         if self._closed:
             worker.dispose()
 

@@ -5,6 +5,7 @@ Every kernel here is emitted source that runs alone, through a worker, as a cand
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import re
 
@@ -46,6 +47,11 @@ TRITON = {
     "e5m2": "float8e5",
     "f64": "float64",
 }
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="module")
@@ -301,6 +307,8 @@ def test_an_f16_accumulator_rounds(pool):
 
 
 def test_a_scaled_dot(pool):
+    if tuple(map(int, importlib.metadata.version("triton").split(".")[:2])) < (3, 8):
+        pytest.skip("before 3.8 the interpreter refuses tl.dot_scaled before it reaches the arithmetic")
     source = """@triton.jit
 def f(a_ptr, sa_ptr, b_ptr, sb_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
@@ -381,7 +389,7 @@ def test_reductions_and_scans(pool, name):
     for ours, theirs in zip(o, rows, strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=2e-6, atol=2e-6)
     assert torch.equal(i[0], i[1]) and torch.equal(x[torch.arange(32), i[0].long()].double(), rows[1])
-    torch.testing.assert_close(s.double(), w.cumsum(1) + w.cumprod(0), rtol=2e-6, atol=2e-6)
+    torch.testing.assert_close(s.double(), w.cumsum(1) + w.cumprod(0), rtol=1e-5, atol=1e-5)
 
 
 def test_a_bf16_sum_is_bf16(pool):
@@ -471,20 +479,22 @@ def test_descriptors_of_8_bit_floats(pool):
 
 def test_atomics(pool):
     source = """@triton.jit
-def f(x_ptr, o_ptr, h_ptr):
+def f(x_ptr, o_ptr, h_ptr, c_ptr):
     i = tl.arange(0, 64)
+    tl.atomic_cas(c_ptr + tl.arange(0, 2), 5, 9)
     x = tl.load(x_ptr + i)
     tl.atomic_add(o_ptr + i % 4, x.to(tl.float32))
     tl.atomic_add(h_ptr + i % 4, x, mask=i < 32)
 
 
 def entry(x):
-    o, h = torch.zeros(4), torch.zeros(4, dtype=torch.bfloat16)
-    f[(2,)](x, o, h)
-    return o, h
+    o, h, c = torch.zeros(4), torch.zeros(4, dtype=torch.bfloat16), torch.tensor([5, 6], dtype=torch.int32)
+    f[(2,)](x, o, h, c)
+    return o, h, c
 """
     x = torch.randn(64).to(torch.bfloat16)
-    o, h, _ = run(pool, source, x)
+    o, h, c, _ = run(pool, source, x)
+    assert c.tolist() == [9, 6]
     torch.testing.assert_close(o, 2 * x.float().view(16, 4).sum(0))
     expected = torch.zeros(4, dtype=torch.bfloat16)
     for row in [*x.view(16, 4)[:8]] * 2:

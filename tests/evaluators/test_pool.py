@@ -214,6 +214,30 @@ def test_a_worker_that_cannot_start_is_unavailable(tmp_path):
         pool.call("echo", {}, timeout=10)
 
 
+def test_kinds_do_not_wait_for_each_other():
+    """Callers of two kinds wait at once; each worker that comes free wakes the one who wants it."""
+    with WorkerPool(1, extra=DOUBLES) as pool:
+        done = []
+
+        def work(kind):
+            pool.call("sleep", {"seconds": 0.05}, timeout=60, kind=kind)
+            done.append(kind)
+
+        threads = [threading.Thread(target=work, args=(kind,)) for kind in ["plain", "interpret"] * 4]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=60)
+        assert sorted(done) == ["interpret"] * 4 + ["plain"] * 4
+
+
+def test_importing_needs_neither_torch_nor_triton():
+    code = "import evaluators.pool, evaluators.compiler, evaluators.cpu, evaluators.machine, sys; print(*sys.modules)"
+    block = "import sys; sys.modules.update(torch=None, triton=None, resource=None); "  # as on Windows
+    done = subprocess.run([sys.executable, "-c", block + code], capture_output=True, text=True, check=True)
+    assert not {"sqlalchemy", "optuna"} & set(done.stdout.split())
+
+
 def test_elsewhere_it_says_what_is_missing(monkeypatch):
     with WorkerPool(1) as pool:
         with monkeypatch.context() as patch:
