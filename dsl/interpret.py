@@ -208,10 +208,6 @@ def scalar_function(name: str, args: list[Any]) -> Any:
             return a * args[1]
         case "/":
             return np.divide(a, args[1])
-        case "softdiv":
-            return np.where(
-                np.asarray(args[1]) == 0, 0.0, np.divide(a, np.where(np.asarray(args[1]) == 0, 1.0, args[1]))
-            )
         case "//":
             return a // args[1]
         case "%":

@@ -25,7 +25,7 @@ from dsl.terms import Graph, Term
 # arange    start                     axis: start + 0, 1, ... as a vector
 # load      coordinate..., tail...    LoadAttr; coordinates are vectors, or the first index where it goes by descriptor
 # store     value, then as a load     LoadAttr
-# map       operands                  function (as in terms, and "softdiv": a / b with 0 / 0 = 0)
+# map       operands                  function (as in terms)
 # select    a, b                      (flag Value, ...) - compile-time choice: a if flag else b
 # cast      x                         dtype
 # dot       a, b[, acc]               DotAttr; a is [M K], b is [K N] after the transpositions it names

@@ -14,7 +14,7 @@ TRANSCENDENTAL = {
     "exp": 1, "exp2": 1, "log": 1, "log2": 1, "sin": 1, "cos": 1, "rsqrt": 1, "sqrt": 1, "tanh": 2, "sigmoid": 2,
     "silu": 2, "gelu_tanh": 2, "softplus": 2,
 }  # fmt: skip
-ALU = {"gelu": 20, "erf": 16, "sigmoid": 2, "silu": 3, "gelu_tanh": 8, "softplus": 4, "tanh": 3, "/": 2, "softdiv": 3}
+ALU = {"gelu": 20, "erf": 16, "sigmoid": 2, "silu": 3, "gelu_tanh": 8, "softplus": 4, "tanh": 3, "/": 2}
 
 
 @dataclass

@@ -110,11 +110,6 @@ class Expressions(Page):
             return Text(f"not {args[0].at(ATOM)}" if not out.dims else f"~{args[0].at(ATOM)}", UNARY, out.dims, reads)
         if function == "neg":
             return Text(f"-{args[0].at(UNARY)}", UNARY, out.dims, reads)
-        if function == "softdiv":
-            a, b = args
-            if b.level < ATOM:
-                b = Text(f"({b.source})", ATOM, b.dims, b.reads)
-            return Text(f"{a.at(MULTIPLY)} / tl.where({b.source} == 0.0, 1.0, {b.source})", MULTIPLY, out.dims, reads)
         if function in CALLS:
             return Text(f"{CALLS[function]}({', '.join(a.source for a in args)})", ATOM, out.dims, reads)
         self.functions.add(function)

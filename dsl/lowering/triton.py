@@ -272,7 +272,7 @@ def _alignment(printed: list[_Printed]) -> list[str]:
                 names = rows.setdefault((axis.upper(), 16 // BYTES[a.dtype]), [])
                 names += [a.of] * (a.of not in names)
     return [
-        f'assert {extent} % {step} == 0, "tma loads need {extent} to be a multiple of {step} (rows of {", ".join(names)})"'
+        f'assert {extent} % {step} == 0, "tma loads need {extent} % {step} == 0 (rows of {", ".join(names)})"'
         for (extent, step), names in rows.items()
         if step > 1
     ]

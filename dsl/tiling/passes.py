@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 
-from dsl.algebra import NEUTRAL, Atom, Bound, Weight, atoms, bound, constant, pull_scale
+from dsl.algebra import NEUTRAL, Atom, Bound, Weight, atoms, bound, constant
 from dsl.syntax import Span
 from dsl.terms import Term
 from dsl.tile import If, Loop, Node, Op, Value
 from dsl.tiling.regions import NotLowered, Pivot, Scope
-from dsl.tiling.values import LOG2E, Values
-
-LOWEST = -3.4028234663852886e38  # stands for -inf as the first running maximum where a mask may hide a whole block
+from dsl.tiling.values import LOWEST, Values
 
 
 class Passes(Values):
@@ -59,10 +57,7 @@ class Passes(Values):
         running = [t for t in reductions if t in self.weights]
         sums = [t for t in reductions if t not in self.weights]
         for t in running:
-            core, scale = pull_scale(self.g, t.args[0], True)
-            factor = scale
-            if self.log2:
-                factor = self.g.const(LOG2E) if scale is None else self.g.map("*", self.g.const(LOG2E), scale)
+            core, factor = self.scaled(t.args[0], True)
             self.titles.setdefault(core, self.title(t.args[0], "s"))
             hidden = constant(t.args[0], lambda x: False if x.dtype == "bool" and x.axes else None, axis) == -math.inf
             first = LOWEST if hidden else -math.inf
@@ -122,7 +117,8 @@ class Passes(Values):
             shift = self.map("-", p.variable, new)
             alpha = self.map("exp2" if self.log2 else "exp", shift, name="rescale")
             scaled.append((p, new, alpha))
-        for t in sums:
+        # row sums first: the exponentials need not outlive the product that reads them rounded
+        for t in sorted(sums, key=self.is_product):
             self.step(t, scaled)
         for p, new, _ in scaled:
             self.here().append(Op("set", None, (new,), p.variable))

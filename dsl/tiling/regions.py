@@ -33,6 +33,7 @@ class Scope:
     loop: str | None = None
     masked: bool = True
     memo: dict[tuple[object, ...], Value] = field(default_factory=dict)
+    maxima: dict[Term, Pivot] = field(default_factory=dict)
 
 
 @dataclass
@@ -109,7 +110,7 @@ class Regions:
 
     def map(self, function: str, *args: Value, name: str = "") -> Value:
         dims = self.ordered({d for a in args for d in a.dims})
-        if function in ("+", "-", "*", "/", "softdiv", "max", "min") and any(a.dtype in FLOATS for a in args):
+        if function in ("+", "-", "*", "/", "max", "min") and any(a.dtype in FLOATS for a in args):
             dtype = "f32"
         elif function in ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not"):
             dtype = "bool"

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from dsl.algebra import NEUTRAL, atoms, constant, factors, pull_scale
 from dsl.syntax import Span
-from dsl.terms import Term
+from dsl.terms import FLOATS, Term
 from dsl.tile import DotAttr, TileKernel, Value
 from dsl.tiling.coordinates import Coordinates, Place, Places
-from dsl.tiling.regions import NotLowered
+from dsl.tiling.regions import NotLowered, Pivot
 
 LOG2E = 1.4426950408889634
+LOWEST = -3.4028234663852886e38  # stands for -inf as a maximum where a mask may hide everything
 
 
 class Values(Coordinates):
@@ -116,14 +117,17 @@ class Values(Coordinates):
             return self.scalar(t)
         args = tuple(self.eval(a, places) for a in t.args)
         function = t.attr
-        if function == "softdiv" and not any(x.op == "const" and x.attr == -math.inf for x in t.args[1].walk()):
-            function = "/"  # no mask can empty the slice, so the sum is not 0
+        if function == "softdiv":
+            function = "/"
+            if any(x.op == "const" and x.attr == -math.inf for x in t.args[1].walk()):
+                empty = self.map("==", args[1], self.const(0.0))  # a mask may empty the slice: 0 / 0 is 0 there
+                args = (args[0], self.map("where", empty, self.const(1.0), args[1], name=args[1].name))
         return self.map(function, *args, name=self.title(t, "t"))
 
     def exponential(self, t: Term, places: Places) -> Value | None:
         """exp(u - x): one multiply-add and one exponential, in base 2 where the schedule says so."""
         u, x = t.args[0].args
-        pivot = self.pivots.get(x) if not places else None
+        pivot = None if places else self.pivots.get(x) or self.still_maximum(u, x)
         name = self.title(t, "p")
         if pivot is not None:
             reference = pivot.reference
@@ -132,8 +136,7 @@ class Values(Coordinates):
             else:
                 core, factor = u, self.g.const(LOG2E) if self.log2 else None
         elif self.log2:
-            core, scale = pull_scale(self.g, u, False)
-            factor = self.g.const(LOG2E) if scale is None else self.g.map("*", self.g.const(LOG2E), scale)
+            core, factor = self.scaled(u, False)
             reference = self.map("*", self.eval(x, places), self.const(LOG2E))
         else:
             return None
@@ -141,6 +144,34 @@ class Values(Coordinates):
         if factor is not None:
             value = self.map("*", value, self.scalar(factor))
         return self.map("exp2" if self.log2 else "exp", self.map("-", value, reference), name=name)
+
+    def scaled(self, t: Term, need_positive: bool) -> tuple[Term, Term | None]:
+        """`t` as core * factor, ready for an exponential: log2(e) is folded into the factor where the base is 2."""
+        core, scale = pull_scale(self.g, t, need_positive)
+        if not self.log2:
+            return core, scale
+        return core, self.g.const(LOG2E) if scale is None else self.g.map("*", self.g.const(LOG2E), scale)
+
+    def still_maximum(self, u: Term, x: Term) -> Pivot | None:
+        """x = max(u) over axes held whole, as a reference: its scale stays outside, its operand is guarded once."""
+        if x.op != "reduce" or x.attr[0] != "max" or x.args[0] is not u or any(x.attr[2]):
+            return None
+        if any(a in self.k.loops for a in x.attr[1]) or u.dtype not in FLOATS:
+            return None
+        found = next((s.maxima[x] for s in reversed(self.scopes) if x in s.maxima), None)
+        if found is None:
+            core, factor = self.scaled(u, True)
+            self.titles.setdefault(core, self.title(u, "s"))
+            scores = self.guarded(self.eval(core), core, x.attr[1], -math.inf)
+            self.remember(core, scores)
+            top = self.reduced("max", scores, x.attr[1], self.title(u, "s") + "_max")
+            if any(t.op == "const" and t.attr == -math.inf for t in u.walk()):
+                top = self.map("max", top, self.const(LOWEST), name=top.name)  # a row may be masked out whole
+            if factor is not None:
+                top = self.map("*", top, self.scalar(factor), name=top.name)
+            found = Pivot(x, core, factor, top, top)
+            self.scopes[min(self.home.get(top, 0), len(self.scopes) - 1)].maxima[x] = found
+        return found
 
     def where(self, t: Term, places: Places) -> Value:
         """A mask. Conjuncts that hold all over the loop vanish; those under a compile-time flag become its branch."""
@@ -217,7 +248,8 @@ class Values(Coordinates):
         def known(t: Term) -> float | None:
             if t.op == "map" and t.attr == "exp" and t.args[0].op == "map" and t.args[0].attr == "-":
                 u, x = t.args[0].args
-                if x in self.pivots and x not in self.done and u is x.args[0] and axis in x.attr[1]:
+                running = (x in self.pivots and x not in self.done) or any(x in s.maxima for s in self.scopes)
+                if running and u is x.args[0] and axis in x.attr[1]:
                     return 0.0  # its operand was guarded for the running maximum
             return 0.0 if t.op == "input" and axis in t.axes else None
 

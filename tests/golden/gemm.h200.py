@@ -60,8 +60,8 @@ def gemm(a, b, bias):
     assert bias.shape == (N,), f"bias is {tuple(bias.shape)}"
     assert bias.dtype == torch.float32 and bias.is_contiguous(), "bias: contiguous f32"
     c = torch.empty((M, N), device=a.device, dtype=torch.bfloat16)
-    assert K % 8 == 0, "tma loads need K to be a multiple of 8 (rows of a)"
-    assert N % 8 == 0, "tma loads need N to be a multiple of 8 (rows of b, c)"
+    assert K % 8 == 0, "tma loads need K % 8 == 0 (rows of a)"
+    assert N % 8 == 0, "tma loads need N % 8 == 0 (rows of b, c)"
     device = torch.cuda.get_device_properties(a.device) if a.is_cuda else None
     programs = min(device.multi_processor_count if device else 4, triton.cdiv(M, 128) * triton.cdiv(N, 256))
     gemm_kernel[(programs,)](

@@ -19,12 +19,10 @@ def softmax_kernel(
     cs = tl.arange(0, BLOCK_C)
     x_at = x_ptr + r.to(tl.int64) * C
     x = tl.load(x_at + cs, mask=cs < C, other=0.0)
-    in_c = cs < C
-    x2 = x.to(tl.float32)
-    t = tl.exp(x2 - tl.max(tl.where(in_c, x2, float("-inf")), 0))
+    x2 = tl.where(cs < C, x.to(tl.float32), float("-inf"))
+    p = tl.exp(x2 - tl.max(x2, 0))
     y_at = y_ptr + r.to(tl.int64) * C
-    y = (t / tl.sum(tl.where(in_c, t, 0.0), 0)).to(tl.bfloat16)
-    tl.store(y_at + cs, y, mask=cs < C)
+    tl.store(y_at + cs, (p / tl.sum(p, 0)).to(tl.bfloat16), mask=cs < C)
 
 
 def softmax(x):
