@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from avo import plugins, workloads
+from avo.compiling import require_torch, require_triton
 from avo.config import RunConfig, Scalar, read_config, versions
 from avo.errors import UserMistake
 
@@ -206,6 +207,9 @@ def prepare(
     ):
         if name.startswith("<") and _named(part):
             raise UserMistake(f"the run was begun in Python with {name[1:-1]}: give it again, avo.resume({kind}=...)")
+    if _named(evaluator) and config.evaluator == "local":
+        require_torch("judging")
+        require_triton("judging")
     chip = plugins.load("hardware", config.hw) if hardware is None or isinstance(hardware, str) else hardware
     job = _target(config, target)
     available = {"jobs": config.jobs, "seed": config.seed}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -65,7 +64,8 @@ def _page(found: Candidate, evaluation: Evaluation | None, lineage: list[int]) -
 
 def verdict(evaluation: Evaluation, gates: bool = True) -> list[str]:
     """Status, score, a line per gate and a table per workload, as `show` and `eval` print them."""
-    from avo.cli.console import duration, table, tame
+    from avo.cli.console import table, tame
+    from avo.cli.evidence import line
     from evaluators.evaluation import score
 
     lines = [f"status: {evaluation.status}" + (f": {tame(evaluation.message)}" if evaluation.message else "")]
@@ -75,28 +75,30 @@ def verdict(evaluation: Evaluation, gates: bool = True) -> list[str]:
         room = f", {found.headroom:.2f}x the speed of light's time" if found.headroom else ""
         lines.append(f"score: {value:.4g} {evaluation.unit} {evaluation.mode}{room}")
     if gates and evaluation.gates:
-        rows = [[g.gate, "ok" if g.passed else "FAIL", _evidence(g.message, g.evidence)] for g in evaluation.gates]
+        rows = [
+            [g.gate, "ok" if g.passed else "FAIL", tame(g.message or line(g.gate, g.evidence))]
+            for g in evaluation.gates
+        ]
         lines += ["", table(["gate", "", "evidence"], rows)]
     if evaluation.workloads and evaluation.mode != "none":
-        rows = []
-        for w in evaluation.workloads:
-            seconds = w.measured_s if evaluation.mode == "measured" else w.predicted_s
-            scale = 1e-12 if evaluation.unit == "TFLOP/s" else 1e-9
-            speed = f"{w.work * scale / seconds:.4g}" if seconds else "-"
-            rows.append(
-                [duration(seconds) if seconds else "-", speed, duration(w.floor_s), w.bottleneck, w.limiter, w.workload]
-            )
-        lines += [
-            "",
-            table([evaluation.mode, evaluation.unit, "floor", "by", "limited by", "workload"], rows, right=(0, 1, 2)),
-        ]
+        lines += ["", *_times(evaluation)]
     return lines
 
 
-def _evidence(message: str, evidence: dict[str, Any]) -> str:
-    from avo.cli.console import tame
+def _times(evaluation: Evaluation) -> list[str]:
+    """A line a workload, named by what differs among them; what all share stands below."""
+    from avo.cli.console import duration, table
+    from avo.report.derive import workload_infos
 
-    if message:
-        return tame(message)
-    text = json.dumps(evidence, ensure_ascii=False)
-    return tame(text if len(text) <= 200 else text[:197] + "...")
+    scale = 1e-12 if evaluation.unit == "TFLOP/s" else 1e-9
+
+    facts = {w.workload: (w.work, w.floor_s, w.bottleneck) for w in evaluation.workloads}
+    infos, shared = workload_infos(list(facts), facts)
+    rows = []
+    for w, info in zip(evaluation.workloads, infos, strict=True):
+        seconds = w.measured_s if evaluation.mode == "measured" else w.predicted_s
+        speed = f"{w.work * scale / seconds:.4g}" if seconds else "-"
+        time = duration(seconds) if seconds else "-"
+        rows.append([info.label, time, speed, duration(w.floor_s), w.limiter])
+    heads = ["workload", evaluation.mode, evaluation.unit, "floor", "limited by"]
+    return [table(heads, rows, right=(1, 2, 3)), *([f"all with {shared}"] if shared else [])]
