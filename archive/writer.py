@@ -147,6 +147,22 @@ class RunWriter:
     def _verdict_on(self, digest: str) -> Select[Any]:
         return select_evaluations().where(evaluations.c.digest == digest, evaluations.c.judge == self.run.judge)
 
+    def adopt(self) -> int:
+        """Gives proposals that wait for a verdict the one that another run has found for an equal program meanwhile;
+        returns how many."""
+        found = (
+            select(evaluations.c.id)
+            .where(evaluations.c.digest == candidates.c.digest, evaluations.c.judge == self.run.judge)
+            .scalar_subquery()
+        )
+        with self._writing() as connection:
+            adopted = connection.execute(
+                candidates.update()
+                .where(candidates.c.run_id == self.run.id, candidates.c.evaluation_id.is_(None), found.is_not(None))
+                .values(evaluation_id=found)
+            )
+            return adopted.rowcount
+
     # Ledger, journal, hypotheses, notes -------------------------------------------------------------
 
     def book(self, k: int | None, stage: str, spend: Spend, *, model: str = "", note: str = "") -> int:

@@ -104,6 +104,7 @@ class Loop:
         self._observer = observer
         self._jobs = writer.run.jobs
         self._seed = writer.run.seed
+        writer.adopt()
         self._history = History.of(archive, writer.run.id)
         # Recorded and not judged, when the run was taken up: paid for, so judged before anything new is proposed.
         self._pending = archive.candidates(writer.run.id, pending=True)

@@ -123,6 +123,18 @@ class ArchiveContract:
         with archive.claim(third.id) as writer:
             assert writer.add_candidate(0, "a" * 16, "text", agent="walk") is None
 
+    def test_a_verdict_that_another_run_found_meanwhile_is_adopted(self, archive: Archive) -> None:
+        first, second = self.run(archive), self.run(archive)
+        with archive.claim(first.id) as waits, archive.claim(second.id) as finds:
+            for writer in (waits, finds):
+                writer.add_candidate(0, "a" * 16, "text", agent="walk")
+                writer.add_candidate(1, "b" * 16, "other", agent="walk")
+            kept = finds.record_evaluation(0, ok(0.5))
+            assert waits.adopt() == 1
+            assert waits.adopt() == 0
+        assert [c.status for c in archive.candidates(first.id)] == [Status.OK, None]
+        assert archive.evaluation(archive.candidates(first.id)[0]) == kept
+
     def test_unavailable_is_never_a_verdict(self, archive: Archive) -> None:
         run = self.run(archive)
         with archive.claim(run.id) as writer:

@@ -355,6 +355,25 @@ class TestHarness:
         run = again(Run(archive, 1), agent, HashEvaluator(), Budget(steps=8))
         assert len(run.history().all()) == 9
 
+    def test_a_full_disk_ends_the_session_and_room_lets_it_go_on(self, archive: Archive) -> None:
+        def pages(more: int) -> None:
+            engine = archive._db._write
+            assert engine is not None
+            with engine.connect() as connection:
+                now = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+                connection.exec_driver_sql(f"PRAGMA max_page_count = {now + more}")
+
+        def fill_up(event: object) -> None:
+            if isinstance(event, Proposed) and event.k == 5:
+                pages(2)
+
+        with pytest.raises(ArchiveError, match=r"disk is full.*--resume"):
+            search(archive, WalkAgent(), HashEvaluator(), Budget(steps=60), jobs=2, observer=Watch(fill_up))
+        pages(100_000)
+        run = again(Run(archive, 1), WalkAgent(), HashEvaluator(), Budget(steps=60))
+        with open_archive(Path(archive.where).with_name("straight.db")) as other:
+            assert facts(run) == facts(search(other, WalkAgent(), HashEvaluator(), Budget(steps=60), jobs=2))
+
     def test_an_answer_of_the_wrong_type_is_named(self, archive: Archive) -> None:
         class Dict(HashEvaluator):
             def evaluate(self, text: str, target: Any, hardware: Any) -> Any:
