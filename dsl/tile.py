@@ -128,6 +128,7 @@ class TileKernel:
     loops: tuple[str, ...]
     body: list[Node] = field(default_factory=list)
     hosts: dict[Term, Value] = field(default_factory=dict)
+    multiplied: set[str] = field(default_factory=set)  # dims of matrix products
     reversed_axis: str | None = None  # the grid axis that longest_first walks backwards
     warnings: list[str] = field(default_factory=list)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dsl.diagnostics import Diagnostic, ProgramError
 from dsl.elaborate import elaborate
 from dsl.hardware import Hardware
+from dsl.lowering.launch import LEAST_PRODUCT
 from dsl.lowering.lowered import Lowered, Sizes
 from dsl.lowering.triton import emit
 from dsl.printer import digest
@@ -30,7 +31,7 @@ def tile_program(program: Program, hw: Hardware, sizes: Sizes | None = None) -> 
         if errors:
             raise ProgramError(errors)
         schedule = resolve(program, i, hw.arch, hw.name)
-        exact = frozenset(a for a, n in (sizes or {}).items() if n > 0 and n & (n - 1) == 0)
+        exact = frozenset(a for a, n in (sizes or {}).items() if n >= LEAST_PRODUCT and n & (n - 1) == 0)
         suffix = "" if len(names) == 1 else "_" + "_".join(writes)
         kernels.append(tile_kernel(graph, schedule, f"{program.algorithm.name}{suffix}_kernel", exact))
     return kernels

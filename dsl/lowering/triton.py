@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dsl.hardware import Hardware
 from dsl.lowering.body import Body
 from dsl.lowering.counts import profile
-from dsl.lowering.launch import Argument, host_source, options, specialise
+from dsl.lowering.launch import LEAST_PRODUCT, Argument, host_source, options, specialise
 from dsl.lowering.lowered import Launch, Lowered, LoweredKernel, Params, Profile, Sizes
 from dsl.lowering.text import DEFINITIONS
 from dsl.printer import print_directive, print_expr, print_statement
@@ -319,7 +319,10 @@ def _block(k: TileKernel, axis: str | None) -> str:
         return "1"
     if axis in k.lengths:
         return str(k.lengths[axis])
-    return axis.upper() if axis not in k.padded else f"triton.next_power_of_2({axis.upper()})"
+    if axis not in k.padded:
+        return axis.upper()
+    padded = f"triton.next_power_of_2({axis.upper()})"
+    return f"max({LEAST_PRODUCT}, {padded})" if axis in k.multiplied else padded
 
 
 def _constant(k: TileKernel, a: Argument, hw: Hardware) -> str:

@@ -117,43 +117,58 @@ class Passes(Values):
             shift = self.map("-", p.variable, new)
             alpha = self.map("exp2" if self.log2 else "exp", shift, name="rescale")
             scaled.append((p, new, alpha))
-        # row sums first: the exponentials need not outlive the product that reads them rounded
-        for t in sorted(sums, key=self.is_product):
-            self.step(t, scaled)
+        # exponentials and their sums first, then the rescaling, then products: nothing wide lives through a branch
+        products = [t for t in sums if self.is_product(t)]
+        parts = {t: self.partial(t) for t in sums if t not in products}
+        for t in products:
+            self.rescale(t, scaled)
+        for t, part in parts.items():
+            self.join(t, part, scaled)
+        for t in products:
+            self.accumulate(t)
         for p, new, _ in scaled:
             self.here().append(Op("set", None, (new,), p.variable))
         for n in stores:
             self.store(n, self.outputs[n])
 
-    def step(self, t: Term, scaled: list[tuple[Pivot, Value, Value]]) -> None:
-        """One block's share of a carried reduction, after rescaling what was carried to the new reference."""
-        variable, kind = self.variables[t], t.attr[0]
-        factor = [(p, new, a) for p, new, a in scaled if self.weights[p.term].get(t) == Weight(mul=-1)]
-        product = self.contraction(t)
-        carried = variable
-        if product is not None:
+    def follows(self, t: Term, pivot: Pivot) -> bool:
+        """Whether the carried sum shrinks when this reference rises."""
+        return self.weights[pivot.term].get(t) == Weight(mul=-1)
+
+    def rescale(self, t: Term, scaled: list[tuple[Pivot, Value, Value]]) -> None:
+        """Brings an accumulator to the new references: always, or only where a row's maximum rose."""
+        variable = self.variables[t]
+        for p, new, alpha in scaled:
+            if not self.follows(t, p):
+                continue
+            body: list[Node] = []
             lazy = self.k.schedule.rescale[0] == "lazy"
-            # the operands are computed before the accumulator is touched
-            a, b, attr, _ = product
-            for p, new, alpha in factor:
-                body: list[Node] = []
-                if lazy:
-                    self.here().append(If(self.any_greater(new, p.variable), body, "only where a row's maximum rose"))
-                    self.scopes.append(Scope(body))
-                self.here().append(Op("set", None, (self.map("*", variable, alpha),), variable))
-                if lazy:
-                    self.scopes.pop()
-            out = self.emit("dot", (a, b, variable), attr, variable.dims, variable.dtype, variable.name)
-            self.here().append(Op("set", None, (out,), variable))
-            return
-        part = self.partial(t)
-        for _, _, alpha in factor:
-            carried = self.map("*", carried, alpha)
+            if lazy:
+                self.here().append(If(self.any_greater(new, p.variable), body, "only where a row's maximum rose"))
+                self.scopes.append(Scope(body))
+            self.here().append(Op("set", None, (self.map("*", variable, alpha),), variable))
+            if lazy:
+                self.scopes.pop()
+
+    def accumulate(self, t: Term) -> None:
+        """One block's matrix product, added to its accumulator."""
+        variable, product = self.variables[t], self.contraction(t)
+        assert product is not None
+        a, b, attr, _ = product
+        out = self.emit("dot", (a, b, variable), attr, variable.dims, variable.dtype, variable.name)
+        self.here().append(Op("set", None, (out,), variable))
+
+    def join(self, t: Term, part: Value, scaled: list[tuple[Pivot, Value, Value]]) -> None:
+        """One block's share of any other carried reduction."""
+        variable, kind = self.variables[t], t.attr[0]
+        carried = variable
+        for p, _, alpha in scaled:
+            if self.follows(t, p):
+                carried = self.map("*", carried, alpha)
         joined = {"sum": "+", "prod": "*", "max": "max", "min": "min", "any": "or", "all": "and"}.get(kind)
         if joined is None:
-            raise NotLowered(
-                f"`{kind}` over a streamed axis has no lowering", self.g.lines.get(t, Span()), "leave the axis whole"
-            )
+            span = self.g.lines.get(t, Span())
+            raise NotLowered(f"`{kind}` over a streamed axis has no lowering", span, "leave the axis whole")
         self.here().append(Op("set", None, (self.map(joined, carried, part, name=variable.name),), variable))
 
     def any_greater(self, a: Value, b: Value) -> Value:

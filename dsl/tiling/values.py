@@ -358,6 +358,7 @@ class Values(Coordinates):
         va, vb = values
         (m,) = (d for d in va.dims if d != axis)
         (n,) = (d for d in vb.dims if d != axis)
+        self.k.multiplied |= {m, n, axis}
         out = "i32" if dtype == "int8" else "f32"
         attr = DotAttr(va.dims != (m, axis), vb.dims != (axis, n), dtype, out)
         return va, vb, attr, (m, n)

@@ -60,12 +60,12 @@ def attention_kernel(
         c_max_new = tl.where(c_top > c_max + 8.0, c_top, c_max)
         rescale = tl.exp2(c_max - c_max_new)
         p = tl.exp2(s * scale - c_max_new[:, None])
-        c_sum = c_sum * rescale + tl.sum(p, 1)
-        v = tl.load(v_at + ns[:, None] * E + es[None, :])
-        p2 = p.to(tl.bfloat16)
+        p_sum = tl.sum(p, 1)
         if tl.max(c_max_new - c_max, 0) > 0.0:  # only where a row's maximum rose
             acc = acc * rescale[:, None]
-        acc = tl.dot(p2, v, acc)
+        c_sum = c_sum * rescale + p_sum
+        v = tl.load(v_at + ns[:, None] * E + es[None, :])
+        acc = tl.dot(p.to(tl.bfloat16), v, acc)
         c_max = c_max_new
     if CAUSAL or TAIL_N:
         for n0 in tl.range(n_full, n_end, BLOCK_N):  # the edge: masks apply
@@ -78,12 +78,12 @@ def attention_kernel(
             c_max_new = tl.where(c_top > c_max + 8.0, c_top, c_max)
             rescale = tl.exp2(c_max - c_max_new)
             p = tl.exp2(c2 * scale - c_max_new[:, None])
-            c_sum = c_sum * rescale + tl.sum(p, 1)
-            v = tl.load(v_at + ns[:, None] * E + es[None, :], mask=(ns < N)[:, None], other=0.0)
-            p2 = p.to(tl.bfloat16)
+            p_sum = tl.sum(p, 1)
             if tl.max(c_max_new - c_max, 0) > 0.0:  # only where a row's maximum rose
                 acc = acc * rescale[:, None]
-            acc = tl.dot(p2, v, acc)
+            c_sum = c_sum * rescale + p_sum
+            v = tl.load(v_at + ns[:, None] * E + es[None, :], mask=(ns < N)[:, None], other=0.0)
+            acc = tl.dot(p.to(tl.bfloat16), v, acc)
             c_max = c_max_new
     o_at = o_ptr + (b * H + h).to(tl.int64) * (M * E)
     o = (acc / tl.where(c_sum == 0.0, 1.0, c_sum)[:, None]).to(tl.bfloat16)

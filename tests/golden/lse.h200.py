@@ -56,9 +56,9 @@ def attention_lse_kernel(
         s_max_new = tl.maximum(s_max, tl.max(s2, 1) * scale)
         rescale = tl.exp(s_max - s_max_new)
         p = tl.exp(s2 * scale - s_max_new[:, None])
+        acc = acc * rescale[:, None]
         l = l * rescale + tl.sum(p, 1)
         v = tl.load(v_at + ns[:, None] * E + es[None, :], mask=(ns < N)[:, None], other=0.0)
-        acc = acc * rescale[:, None]
         acc = tl.dot(p.to(tl.float16), v, acc)
         s_max = s_max_new
     o_at = o_ptr + (b * H + h).to(tl.int64) * (M * E)

@@ -60,9 +60,9 @@ def window_kernel(
         c_max_new = tl.maximum(c_max, tl.max(c2, 1) * scale)
         rescale = tl.exp(c_max - c_max_new)
         p = tl.exp(c2 * scale - c_max_new[:, None])
+        acc = acc * rescale[:, None]
         c_sum = c_sum * rescale + tl.sum(p, 1)
         v = tl.load(v_at + ns[:, None] * E + es[None, :], mask=(ns < N)[:, None], other=0.0)
-        acc = acc * rescale[:, None]
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
         c_max = c_max_new
     for n0 in tl.range(n_from, n_full, BLOCK_N):  # blocks that no mask touches
@@ -72,9 +72,9 @@ def window_kernel(
         c_max_new = tl.maximum(c_max, tl.max(s, 1) * scale)
         rescale = tl.exp(c_max - c_max_new)
         p = tl.exp(s * scale - c_max_new[:, None])
+        acc = acc * rescale[:, None]
         c_sum = c_sum * rescale + tl.sum(p, 1)
         v = tl.load(v_at + ns[:, None] * E + es[None, :])
-        acc = acc * rescale[:, None]
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
         c_max = c_max_new
     for n0 in tl.range(n_full, n_end, BLOCK_N):  # the last edge: masks apply
@@ -86,9 +86,9 @@ def window_kernel(
         c_max_new = tl.maximum(c_max, tl.max(c2, 1) * scale)
         rescale = tl.exp(c_max - c_max_new)
         p = tl.exp(c2 * scale - c_max_new[:, None])
+        acc = acc * rescale[:, None]
         c_sum = c_sum * rescale + tl.sum(p, 1)
         v = tl.load(v_at + ns[:, None] * E + es[None, :], mask=(ns < N)[:, None], other=0.0)
-        acc = acc * rescale[:, None]
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
         c_max = c_max_new
     o_at = o_ptr + (b * H + h).to(tl.int64) * (M * E)
