@@ -23,6 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from dsl.lowering.lowered import Launch
 from evaluators.failures import Crash, TaskError
 from evaluators.machine import (
@@ -105,7 +107,10 @@ class Compiler:
         except Crash as crash:  # LLVM gives up by abort(); its last words say on what
             words = "; ".join(_telling_lines(crash.log)[:2])
             raise Crash(f"the compiler crashed: {words}" if words else crash.message, crash.log) from None
-        return MachineCode.model_validate(reply.result)
+        try:
+            return MachineCode.model_validate(reply.result)
+        except ValidationError:  # only a source that meddles with its worker can bring this about
+            raise Crash("the compile worker answered nonsense", reply.log) from None
 
     def _read(self, key: str) -> MachineCode | None:
         if self._cache is None:

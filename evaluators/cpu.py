@@ -7,6 +7,7 @@ TRITON_INTERPRET=1. The worker hands over bytes and facts; whether they are righ
 from __future__ import annotations
 
 import linecache
+import math
 import time
 import traceback
 import warnings
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evaluators.compiler import load_source
+from evaluators.failures import Crash
 from evaluators.worker import CandidateError
 
 if TYPE_CHECKING:
@@ -28,6 +30,19 @@ if TYPE_CHECKING:
 TORCH_DTYPES = {
     **{"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "bool": "bool"},
     **{"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "int8": "int8", "i32": "int32", "i64": "int64", "u8": "uint8"},
+}
+_BYTES = {
+    "f64": 8,
+    "f32": 4,
+    "f16": 2,
+    "bf16": 2,
+    "bool": 1,
+    "e4m3": 1,
+    "e5m2": 1,
+    "int8": 1,
+    "i32": 4,
+    "i64": 8,
+    "u8": 1,
 }
 
 
@@ -87,13 +102,22 @@ def interpret(
         "params": dict(params or {}),
     }
     reply = pool.call("interpret", payload, [t.data for t in inputs], timeout)
-    rows = reply.result["outputs"]
-    outputs = tuple(
-        Output(r["dtype"], tuple(r["shape"]), tuple(r["strides"]), data, r["unwritten"], r["alias"])
-        for r, data in zip(rows, reply.blobs, strict=True)
-    )
-    mutated, strayed = tuple(reply.result["mutated"]), tuple(reply.result["strayed"])
-    return Interpretation(outputs, mutated, strayed, reply.result["seconds"])
+    try:
+        return _read(reply.result, reply.blobs)
+    except (KeyError, TypeError, ValueError):  # only a source that meddles with its worker can bring this about
+        raise Crash("the interpreting worker answered nonsense", reply.log) from None
+
+
+def _read(result: dict[str, Any], blobs: Sequence[bytes]) -> Interpretation:
+    outputs = []
+    for row, data in zip(result["outputs"], blobs, strict=True):
+        dtype, shape, strides = str(row["dtype"]), tuple(map(int, row["shape"])), tuple(map(int, row["strides"]))
+        if len(shape) != len(strides) or (dtype in _BYTES and len(data) != math.prod(shape) * _BYTES[dtype]):
+            raise ValueError(f"{len(data)} bytes for {dtype}{list(shape)}")
+        alias = None if row["alias"] is None else str(row["alias"])
+        outputs.append(Output(dtype, shape, strides, data, int(row["unwritten"]), alias))
+    mutated, strayed = (tuple(map(str, result[name])) for name in ("mutated", "strayed"))
+    return Interpretation(tuple(outputs), mutated, strayed, float(result["seconds"]))
 
 
 # -- the worker's side -------------------------------------------------------------------------------------------------

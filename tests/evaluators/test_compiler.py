@@ -12,7 +12,7 @@ from dsl.hardware import hardware
 from dsl.lowering.lowered import Launch
 from evaluators.compiler import Compiler, compile_request
 from evaluators.machine import MATRIX_CLASSES, MachineCode, check_fits
-from evaluators.pool import TaskError, WorkerPool
+from evaluators.pool import Crash, Reply, TaskError, WorkerPool
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("compiling needs triton, whose wheels are for Linux only", allow_module_level=True)
@@ -221,6 +221,23 @@ def test_an_error_is_a_clean_message(compiler, source, chip, launch, message):
     text = str(failure.value)
     assert message in text
     assert "Traceback" not in text and "site-packages" not in text and len(text.splitlines()) <= 12
+
+
+def test_a_crash_of_the_compiler_says_its_last_words():
+    class Crashing:
+        def call(self, *args, **rest):
+            raise Crash(
+                "the worker died under the task: it was killed by SIGABRT", "x\nLLVM ERROR: Cannot select: v4f8\n"
+            )
+
+    class Lying:
+        def call(self, *args, **rest):
+            return Reply({"registers": "many"}, (), 0.1)
+
+    with pytest.raises(Crash, match=r"the compiler crashed: LLVM ERROR: Cannot select: v4f8"):
+        Compiler(Crashing()).compile(GEMM, "gemm", gemm(), hardware("h200"))
+    with pytest.raises(Crash, match="answered nonsense"):
+        Compiler(Lying()).compile(GEMM, "gemm", gemm(), hardware("h200"))
 
 
 def test_there_is_nothing_to_compile_for_on_the_cpu():

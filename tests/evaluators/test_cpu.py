@@ -15,7 +15,7 @@ import torch
 
 from dsl.rounding import round_to
 from evaluators.cpu import Tensor, interpret
-from evaluators.pool import OutOfMemory, TaskError, Timeout, WorkerPool
+from evaluators.pool import Crash, OutOfMemory, Reply, TaskError, Timeout, WorkerPool
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("interpreting needs triton, whose wheels are for Linux only", allow_module_level=True)
@@ -695,6 +695,17 @@ def test_a_hang_and_a_glutton(pool):
         run(pool, "def entry(x):\n    return torch.ones(1 << 46)\n", torch.randn(8))
     got, _ = run(pool, "def entry(x):\n    return x\n", torch.ones(3))
     assert got.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("change", [{"shape": [5]}, {"strides": []}, {"alias": 7, "unwritten": None}, {"shape": None}])
+def test_a_lying_worker_is_a_crash(change):
+    class Lying:
+        def call(self, *args, **rest):
+            row = {"dtype": "f32", "shape": [4], "strides": [1], "unwritten": 0, "alias": None, **change}
+            return Reply({"outputs": [row], "mutated": [], "strayed": [], "seconds": 0.1}, (bytes(16),), 0.1)
+
+    with pytest.raises(Crash, match="answered nonsense"):
+        interpret(Lying(), "", "entry", [])
 
 
 def test_params_arrive_as_they_are(pool):
