@@ -44,8 +44,8 @@ TARGET = Target(
     workloads=(workload(4096, 4096, 4096), workload(8192, 8192, 8192), workload(8192, 28672, 4096)),
     hidden=(workload(6000, 5000, 4096), workload(16384, 4096, 14336)),
     checks=(
-        workload(200, 136, 150),
-        workload(72, 140, 264),
+        workload(200, 136, 152),
+        workload(72, 144, 264),
         workload(40, 72, 1032),
         workload(140, 264, 72),
         workload(128, 256, 256),  # no tails, as the public sizes have none

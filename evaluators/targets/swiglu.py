@@ -44,8 +44,8 @@ TARGET = Target(
     workloads=(workload(4096, 4096, 14336), workload(8192, 4096, 14336), workload(8192, 8192, 28672)),
     hidden=(workload(6000, 5120, 13824), workload(16384, 2048, 8192)),
     checks=(
-        workload(200, 150, 136),
-        workload(72, 264, 140),
+        workload(200, 152, 136),
+        workload(72, 264, 144),
         workload(40, 1032, 72),
         workload(140, 72, 264),
         workload(128, 256, 256),  # no tails, as the public sizes have none

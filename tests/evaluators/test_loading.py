@@ -35,7 +35,7 @@ def mine(
 def test_reference_seed_and_workloads_are_enough() -> None:
     job = ready(mine())
     assert job.checks and job.tiny and job.hidden
-    assert [w.name for w in job.checks] == ["r=200,c=150,power=1", "r=150,c=330,power=1", "r=256,c=256,power=1"]
+    assert [w.name for w in job.checks] == ["r=200,c=152,power=1", "r=152,c=328,power=1", "r=256,c=256,power=1"]
     assert [w.name for w in job.tiny] == ["r=6,c=10,power=1"]
     assert [w.name for w in job.hidden] == ["r=3072,c=1000,power=1"]
     assert complete(job) is job
@@ -46,7 +46,7 @@ def test_derived_sizes_keep_grouped_heads_and_head_dims() -> None:
     algorithm = parse(job.seed).algorithm
     assert {w.params["causal"] for w in job.checks} == {w.params["causal"] for w in job.tiny} == {True, False}
     for w in job.checks:
-        assert w.sizes["d"] == w.sizes["e"] == 128 and w.sizes["n"] in (150, 200, 330, 256) and w.sizes["b"] in (1, 2)
+        assert w.sizes["d"] == w.sizes["e"] == 128 and w.sizes["n"] in (152, 200, 328, 256) and w.sizes["b"] in (1, 2)
     grouped = replace(job, workloads=(Workload({**job.workloads[0].sizes, "h": 32, "g": 4}, {"causal": True}),))
     derived = complete(replace(grouped, checks=(), tiny=(), hidden=()))
     assert (derived.checks[0].sizes["h"], derived.checks[0].sizes["g"]) == (8, 2)
