@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from archive.documents import line
 from archive.errors import ArchiveError
 from archive.records import Candidate, Hypothesis, Spend
 from avo.agents.protocol import Agent, Brief, Judged, Proposal
@@ -25,6 +24,7 @@ from avo.errors import HarnessUnavailable, UserMistake
 from avo.events import Committed, Event, Finished, Observer, Proposed, Started, Stopping, Unavailable, Verdict
 from avo.history import History
 from avo.programs import named
+from avo.proposing import Named, ask
 from avo.signals import Interrupts
 from evaluators.evaluation import Evaluation, Status, score
 
@@ -48,15 +48,6 @@ class Patience:
 
 
 PATIENCE = Patience()
-
-
-@dataclass(frozen=True)
-class _Named:
-    """A proposal with its program's name; None: the agent gave up."""
-
-    proposal: Proposal | None
-    digest: str = ""
-    agent: str = ""
 
 
 @dataclass(frozen=True)
@@ -192,12 +183,10 @@ class Loop:
             self._recorded[k] = None
             if k == 0:
                 digest, text = named(self._target.seed)
-                self._proposed(
-                    0, _Named(Proposal(text, rationale="the seed program of the target"), digest, SEED_AGENT)
-                )
+                self._proposed(0, Named(Proposal(text, rationale="the seed program of the target"), digest, SEED_AGENT))
             else:
                 brief = self._brief(k, seen)
-                self._spawn(k, lambda brief=brief: self._propose(brief), self._proposed)  # type: ignore[misc]
+                self._spawn(k, lambda brief=brief: ask(self._agent, brief), self._proposed)  # type: ignore[misc]
 
     @property
     def _closing(self) -> bool:
@@ -245,33 +234,7 @@ class Loop:
 
     # Proposing --------------------------------------------------------------------------------------
 
-    def _propose(self, brief: Brief) -> _Named:
-        """In a thread: the agent's work, and the parsing of what it made."""
-        proposal = self._agent.propose(brief)
-        name = getattr(self._agent, "name", type(self._agent).__name__)
-        if proposal is None:
-            return _Named(None, agent=name)
-        if not isinstance(proposal, Proposal):
-            raise TypeError(f"the agent {name} returned {type(proposal).__name__}, not a Proposal or None")
-        digest, text = named(line(proposal.text))
-        hypothesis = proposal.hypothesis
-        if hypothesis is not None:
-            gain = hypothesis.expected_gain
-            hypothesis = Hypothesis(
-                line(hypothesis.claim),
-                float(gain) if gain is not None and math.isfinite(gain) else None,
-                line(hypothesis.bottleneck),
-            )
-        parents = tuple(dict.fromkeys(proposal.parents)) or (brief.parent.digest,)
-        unseen = [p for p in parents if brief.find(p) is None]
-        if unseen:
-            raise ValueError(f"the agent {name} names parent {unseen[0]}, which no candidate in its brief has")
-        proposal = replace(
-            proposal, text=text, parents=parents, rationale=line(proposal.rationale), hypothesis=hypothesis
-        )
-        return _Named(proposal, digest, name)
-
-    def _proposed(self, k: int, found: _Named, wall_s: float = 0.0) -> None:
+    def _proposed(self, k: int, found: Named, wall_s: float = 0.0) -> None:
         proposal = found.proposal
         if proposal is None:
             # What could be proposed without knowing this still is, so that timing decides nothing.
