@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow lint types contracts clean
+.PHONY: setup demo test test-slow calibrate lint types contracts clean
 
 setup: $(STAMP)
 
@@ -22,6 +22,9 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+
+calibrate: $(STAMP)
+	$(BIN)/python benchmarks/calibrate.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
