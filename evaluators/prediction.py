@@ -41,13 +41,13 @@ class Constants:
     (measured: 4.3 of 4.8 TB/s). norm: of the overlap of SM, L2 and HBM times.
     """
 
-    blocks: float = 0.94
-    groups: float = 0.22
+    blocks: float = 0.93
+    groups: float = 0.25
     sync: float = 24.0
-    load: float = 480.0
-    load_bytes: float = 120.0
-    two_stages: float = 0.53
-    spill: float = 2.5
+    load: float = 460.0
+    load_bytes: float = 140.0
+    two_stages: float = 0.54
+    spill: float = 2.0
     start: float = 500.0
     slow_mma: float = 0.62
     hbm: float = 0.9
@@ -110,7 +110,7 @@ def _compulsory(kernels: Sequence[Kernel], work: Work | None) -> list[float | No
 
 @dataclass
 class _Cycles:
-    """What one trip or one tile costs, by pipe, for a block; `hidden` and `shown` never hide or always show."""
+    """What one trip or one tile costs one block, by cause; `tile` is waiting at its start and end."""
 
     matrix: float = 0.0
     exponentials: float = 0.0
@@ -188,8 +188,8 @@ class _Kernel:
         edge = self._edge(resident)
         even = _Cycles()
         even.plus(edge, tiles / sms)
-        for cost, trips in zip(costs, zip(*counts, strict=True), strict=True) if counts and self.loops else ():
-            even.plus(cost, sum(trips) * tiles / len(counts) / sms)
+        for i, cost in enumerate(costs):
+            even.plus(cost, sum(trips[i] for trips in counts) * tiles / len(counts) / sms)
         durations = [edge.total + sum(n * x.total for n, x in zip(t, costs, strict=True)) for t in counts]
         slots = sms * resident
         if self.persistent:
@@ -237,6 +237,7 @@ class _Kernel:
         return self._overlapped(cost, resident)
 
     def _overlapped(self, cost: _Cycles, resident: int) -> _Cycles:
+        """The busiest pipe in full; what other blocks and warpgroups hide taken from the rest."""
         shown = resident**-self.c.blocks * self.groups**-self.c.groups
         pipes = ("matrix", "exponentials", "issue", "shared")
         first = max(pipes, key=lambda p: getattr(cost, p))
