@@ -90,7 +90,7 @@ class Kernel:
         from evaluators.compiler import load_source
 
         try:
-            return getattr(load_source(self.source), self.lowered.entry)  # type: ignore[no-any-return]
+            return getattr(load_source(self.source), self.lowered.entry)
         except ImportError as error:
             raise HarnessUnavailable(f"the kernel cannot be loaded: {error}") from error
 

@@ -19,7 +19,7 @@ class Span:
 
 
 def _span() -> Span:
-    return field(default=Span(), compare=False, repr=False)  # type: ignore[return-value]
+    return field(default=Span(), compare=False, repr=False)
 
 
 # Expressions ------------------------------------------------------------------------------------
