@@ -88,6 +88,7 @@ def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[st
     from avo.config import DEFAULT_ARCHIVE
     from avo.errors import UserMistake
     from avo.launch import carry_on, prepare, stored
+    from avo.run import Run
 
     changed = [f"--{key}" for key in flags if flags[key] is not None and key not in ("steps", "minutes", "archive")]
     changed += ["-c"] if config else []
@@ -107,6 +108,7 @@ def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[st
         number = store.run(None if name == "last" else int(name)).id
         settings = stored(store, number, steps=flags["steps"], minutes=flags["minutes"])
         parts = prepare(settings)
+        view.state.recall(Run(store, number).history())
         say(f"run {number} goes on")
         _announce(parts)
         with view:

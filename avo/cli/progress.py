@@ -15,7 +15,10 @@ from evaluators.evaluation import Status
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from rich.console import Console
+
     from avo.agents import Judged
+    from avo.history import History
 
 REASONS = {
     "steps": "all steps are done",
@@ -50,6 +53,21 @@ class State:
     failures: dict[str, int] = field(default_factory=dict)
     note: str = ""
 
+    def recall(self, history: History) -> None:
+        """What earlier sessions of a run found, for one that goes on."""
+        judged = history.all()
+        if judged:
+            self.seed, self.best, self.unit = judged[0], history.best(), judged[0].evaluation.unit
+        for one in judged:
+            self._count(one)
+
+    def _count(self, judged: Judged) -> None:
+        if judged.status is Status.OK:
+            self.passed += 1
+        else:
+            gate = judged.evaluation.failed_gate or str(judged.status)
+            self.failures[gate] = self.failures.get(gate, 0) + 1
+
     def see(self, event: Event) -> None:
         match event:
             case Started():
@@ -61,11 +79,7 @@ class State:
                 self.unit = judged.evaluation.unit
                 if judged.k == 0:
                     self.seed = judged
-                if judged.status is Status.OK:
-                    self.passed += 1
-                else:
-                    gate = judged.evaluation.failed_gate or str(judged.status)
-                    self.failures[gate] = self.failures.get(gate, 0) + 1
+                self._count(judged)
             case Committed(candidate=judged, best=True):
                 self.best = judged
             case Unavailable():
@@ -143,7 +157,7 @@ class Lines:
                 say(f"run {event.run} has begun")
             case Verdict(candidate=judged):
                 left = state.left_s
-                time_left = f", {duration(left)} left" if left is not None else ""
+                time_left = f", {_whole(left)} left" if left is not None else ""
                 say(f"[{state.count()}] {judged.k} {judged.digest[:8]} {_verdict(judged)}{time_left}")
             case Committed(candidate=judged, best=True) if judged.k:
                 say(f"[{state.count()}] new best: {state.scored()}; {state.room()}; failed: {state.failed()}")
@@ -156,26 +170,27 @@ class Lines:
 class Panel:
     """For a terminal: five lines that renew themselves; each new best stays above them."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, console: Console | None = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
         self.state = state
-        self._console = Console()
+        self._console = console or Console()
         self._live = Live(console=self._console, refresh_per_second=4, get_renderable=self._draw)
 
     def __enter__(self) -> Panel:
-        self._live.__enter__()
-        return self
+        return self  # the panel appears when the run has started, below the start screen
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._live.__exit__(kind, error, at)
+        self._live.stop()
 
     def __call__(self, event: Event) -> None:
         from rich.text import Text
 
         self.state.see(event)
         match event:
+            case Started():
+                self._live.start()
             case Committed(candidate=judged, best=True):
                 why = f"  {tame(judged.rationale)}" if judged.rationale else ""
                 line = Text(f"{judged.k:>4} {judged.digest[:8]}  {self.state.scored()}{why}")
@@ -200,8 +215,8 @@ class Panel:
         done = max(0, state.done - 1) if state.steps is not None else elapsed
         grid.add_row("", ProgressBar(total=total, completed=min(total, done), width=40))
         left = state.left_s
-        rest = f", {duration(left)} left" if left is not None else ""
-        grid.add_row("steps", f"{state.count()}, {state.passed} passed every gate, {duration(elapsed)} so far{rest}")
+        rest = f", {_whole(left)} left" if left is not None else ""
+        grid.add_row("steps", f"{state.count()}, {state.passed} passed every gate, {_whole(elapsed)} so far{rest}")
         grid.add_row("best", Text(state.scored(), style="bold"))
         grid.add_row("headroom", Text(tame(state.room())))
         grid.add_row("failed", Text(state.failed()))
@@ -215,6 +230,11 @@ def watch() -> Lines | Panel:
     if sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb"):
         return Panel(State())
     return Lines(State())
+
+
+def _whole(seconds: float) -> str:
+    """Nobody waits by the tenth of a second."""
+    return "0 s" if seconds < 0.5 else duration(max(1, round(seconds)))
 
 
 def _verdict(judged: Judged) -> str:

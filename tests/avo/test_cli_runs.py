@@ -369,3 +369,54 @@ def test_in_python_a_run_comes_back(tmp_path: Path) -> None:
         avo.resume(archive=archive, steps=5)
     with avo.resume(archive=archive, steps=5, target=target, agent=agent, evaluator=evaluator) as run:
         assert len(run.to_dicts()) == 6
+
+
+def test_the_panel_of_a_terminal_shows_the_same_facts(evolved: Path) -> None:
+    import io
+
+    from rich.console import Console
+
+    import avo
+    from avo.cli.progress import Panel, State
+
+    sheet = io.StringIO()
+    panel = Panel(State(), Console(file=sheet, force_terminal=True, width=80, color_system=None))
+    with avo.open_run("avo.db") as before:
+        panel.state.recall(before.history())
+    with panel, avo.resume(archive="avo.db", steps=7, observer=panel):
+        pass
+    assert panel.state.done == panel.state.passed == 8
+    with panel:
+        drawn = Console(file=io.StringIO(), width=80)
+        drawn.print(panel._draw())
+    text = drawn.file.getvalue()  # type: ignore[attr-defined]
+    assert "7/7, 8 passed every gate" in text and "GB/s predicted" in text and "failed" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_state_counts_failures_by_gate_and_names_the_limiter() -> None:
+    from dataclasses import replace
+
+    from avo.cli.progress import State
+    from avo.events import Committed, Started, Verdict
+    from avo.plugins import load
+    from avo.testing import judged
+    from evaluators.evaluation import Evaluation, GateResult, Status
+
+    target = load("target", "softmax")
+    seed, better = judged(target, seconds=2e-3), judged(target, k=1, seconds=1e-3)
+    wrong = Evaluation(status=Status.INCORRECT, gates=(GateResult(gate="correctness", passed=False),))
+    state = State()
+    for event in (
+        Started(run=1, done=0, pending=0, steps=10, minutes=None, jobs=1, wall_s=0.0),
+        Verdict(seed, 1.0),
+        Committed(seed, None, True),
+        Verdict(replace(better, k=2, evaluation=wrong), 1.0),
+        Verdict(better, 1.0),
+        Committed(better, None, True),
+    ):
+        state.see(event)
+    assert state.count() == "2/10" and state.failed() == "correctness 1"
+    assert "2.00x the seed" in state.scored() and "predicted" in state.scored()
+    assert state.room() == "10.00x the floor's time, limited by latency"
+    assert state.left_s is not None and state.left_s >= 0
