@@ -13,7 +13,7 @@ from typing import Any
 
 from dsl.elaborate import elaborate
 from dsl.schedule import kernels_of
-from dsl.syntax import Number, Program, Schedule
+from dsl.syntax import Algorithm, Number, Program, Schedule
 from dsl.terms import Graph, Term
 
 Sizes = Mapping[str, int]
@@ -92,7 +92,18 @@ def _anatomies(program: Program) -> tuple[Anatomy, ...]:
 
 def anatomies(program: Program) -> tuple[Anatomy, ...]:
     """Of every kernel, in the order of `kernels_of`. The algorithm must be free of errors. Cached by algorithm."""
-    return _anatomies(replace(program, schedule=Schedule(program.schedule.kernels)))
+    kernels = program.schedule.kernels
+    known = _recent.get((id(program.algorithm), kernels))
+    if known is None or known[0] is not program.algorithm:
+        found = _anatomies(replace(program, schedule=Schedule(kernels)))
+        if len(_recent) > 1000:
+            _recent.clear()
+        known = _recent[id(program.algorithm), kernels] = (program.algorithm, found)
+    return known[1]
+
+
+# Hashing a whole algorithm costs more than all else that an edit of the schedule asks for: the object itself first.
+_recent: dict[tuple[int, tuple[tuple[str, ...], ...]], tuple[Algorithm, tuple[Anatomy, ...]]] = {}
 
 
 def _anatomy(program: Program, kernel: int) -> Anatomy:

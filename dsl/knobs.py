@@ -195,6 +195,31 @@ def fill(program: Program, hw: Hardware, sizes: Sizes | None = None) -> Program:
         program = set_knob(program, knob, knob.legal[len(knob.legal) // 2])
 
 
+def plain(program: Program) -> Program:
+    """The program without what only repeats a default: two that differ in nothing else become equal."""
+    blocks = []
+    for block in program.schedule.blocks:
+        kept = []
+        for d in block.directives:
+            if d.chips or not any(_repeats(d, i) for i in d.items):
+                kept.append(d)
+                continue
+            items = tuple(i for i in d.items if not _repeats(d, i))
+            if items and any(i.key is None for i in items):
+                kept.append(replace(d, items=items))
+        blocks.append(replace(block, directives=tuple(kept)))
+    return canonical(replace(program, schedule=replace(program.schedule, blocks=tuple(blocks))))
+
+
+def _repeats(d: Directive, item: Item) -> bool:
+    value = item.value if isinstance(item.value, int) else _spelt(item.value.id, item.value.args)
+    if item.key is None and len([i for i in d.items if i.key is None]) > 1:
+        return False
+    if item.key is None and any(i.key is not None for i in d.items):
+        return False  # `order row l2=8MiB` says more
+    return DEFAULTS.get(item.key or d.name) == value
+
+
 # Where a decision stands --------------------------------------------------------------------------------------------
 
 

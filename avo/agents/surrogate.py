@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 Value = int | str
 Setting = Mapping[str, Value]
 
-_STEP = 0.6  # distance of two neighbouring numbers on a scale
-_OTHER = 0.35  # distance of two different choices
+_STEP = 0.5  # distance of two neighbouring numbers on a scale
+_OTHER = 0.2  # distance of two different choices
 _ABSENT = 1.0  # distance where only one of two settings has the knob
-_DEVIATION = 0.25  # standard deviation of log score about what arithmetic expects
+_DEVIATION = 0.2  # standard deviation of log score about what arithmetic expects, of a setting as a whole
+_EFFECT = 0.08  # standard deviation of what one value of one knob does wherever it is set
 _NOISE = 0.01
 _FAILED = 0.9  # a candidate that failed counts as this much below the median, in log score
 
@@ -53,7 +54,8 @@ class Surrogate:
         cross = self._kernel(points, self._points)
         mean = np.array([p.expected for p in points]) + self._level + cross @ self._weights
         solved = np.linalg.solve(self._factor, cross.T)
-        variance = _DEVIATION**2 - np.sum(solved**2, axis=0)
+        own = np.array([_DEVIATION**2 + _EFFECT**2 * len(p.setting) for p in points])
+        variance = own - np.sum(solved**2, axis=0)
         return mean, np.sqrt(np.maximum(variance, 1e-9))
 
     def improvement(self, points: Sequence[Point], bonus: Sequence[float]) -> NDArray[np.float64]:
@@ -67,25 +69,33 @@ class Surrogate:
         return found
 
     def _kernel(self, left: Sequence[Point], right: Sequence[Point]) -> NDArray[np.float64]:
-        found = np.empty((len(left), len(right)))
-        for i, a in enumerate(left):
-            for j, b in enumerate(right):
-                found[i, j] = distance(a.setting, b.setting)
-        return _DEVIATION**2 * np.exp(-found)
+        apart, alike = distances([p.setting for p in left], [p.setting for p in right])
+        return _DEVIATION**2 * np.exp(-apart) + _EFFECT**2 * alike
 
 
-def distance(a: Setting, b: Setting) -> float:
-    """Sum over the knobs: how far two numbers lie apart on a scale of doublings, or that two choices differ."""
-    total = 0.0
-    for name in a.keys() | b.keys():
-        x, y = a.get(name), b.get(name)
-        if x == y:
-            continue
-        if x is None or y is None:
-            total += _ABSENT
-        elif isinstance(x, int) and isinstance(y, int) and x > 0 and y > 0:
-            apart = abs(x - y) if max(x, y) <= 8 and "stages" in name else abs(math.log2(x / y))
-            total += _STEP * apart
-        else:
-            total += _OTHER
-    return total
+def distances(left: Sequence[Setting], right: Sequence[Setting]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(distance, number of knobs that stand alike) of every pair.
+
+    The distance is a sum over the knobs: how far two numbers lie apart on a scale of doublings (stages: of single
+    steps), or that two choices differ, or that only one of the two settings has the knob.
+    """
+    total = np.zeros((len(left), len(right)))
+    alike = np.zeros((len(left), len(right)))
+    for name in sorted({n for s in (*left, *right) for n in s}):
+        a, b = _column(left, name), _column(right, name)
+        numbers = np.abs(a[0][:, None] - b[0][None, :])
+        words = (a[1][:, None] != b[1][None, :]) * _OTHER
+        both = ~np.isnan(numbers)
+        apart = np.where(both, np.nan_to_num(numbers) * _STEP, words)
+        absent = a[2][:, None] != b[2][None, :]
+        total += np.where(absent, _ABSENT, apart)
+        alike += (a[1][:, None] == b[1][None, :]) & a[2][:, None] & b[2][None, :]
+    return total, alike
+
+
+def _column(settings: Sequence[Setting], name: str) -> tuple[NDArray[np.float64], NDArray[np.str_], NDArray[np.bool_]]:
+    """One knob over many settings: as a number on its scale (NaN: a word), as a word, and whether it is there."""
+    values = [s.get(name) for s in settings]
+    linear = "stages" in name
+    scale = [(float(v) if linear else math.log2(v)) if isinstance(v, int) and v > 0 else math.nan for v in values]
+    return np.array(scale), np.array([str(v) for v in values]), np.array([v is not None for v in values])

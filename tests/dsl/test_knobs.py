@@ -15,7 +15,7 @@ from dsl.check import check, errors, schedule_diagnostics
 from dsl.diagnostics import Diagnostic
 from dsl.directives import DEFAULTS, DIRECTIVES
 from dsl.hardware import HARDWARE, Hardware, hardware
-from dsl.knobs import Knob, fill, knobs, neighbours, set_knob
+from dsl.knobs import Knob, fill, knobs, neighbours, plain, set_knob
 from dsl.parser import parse
 from dsl.printer import print_program
 from dsl.schedule import KernelSchedule, resolve
@@ -176,6 +176,13 @@ def test_a_default_is_not_written_unless_it_overrides() -> None:
     special = parse(NAIVE + "load tma\nfor gfx942: load pointer, warps 8\n")
     k = knob(special, hardware("mi300x"), "warps")
     assert "for gfx942: load pointer, warps 4" in print_program(set_knob(special, k, 4))
+
+
+def test_plain_forgets_what_only_repeats_a_default() -> None:
+    said = parse(NAIVE.replace("stream n", "stream n stages=1") + "split none\nwarps 4\npersistent off\norder row\n")
+    assert said != plain(said) == parse(NAIVE)
+    kept = parse(NAIVE + "load tma\norder row l2=8MiB\nfor gfx942: load pointer, warps 4\n")
+    assert plain(kept) == kept
 
 
 def test_no_stream_makes_the_axis_whole() -> None:
