@@ -75,6 +75,8 @@ def _version(wanted: bool) -> None:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit. Known trouble is one message on stderr; the unknown says that it is a bug."""
+    # NumPy's products here are small and run beside busy workers: a second thread for them costs seven times the work.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     args = _optional_values(list(sys.argv[1:] if argv is None else argv))
     debug = "--debug" in args[: args.index("--")] if "--" in args else "--debug" in args
     if debug:  # accepted anywhere, as people add it at the end of the line that failed
