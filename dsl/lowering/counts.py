@@ -55,15 +55,22 @@ def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
             blocks.reverse()
         faster = kernel.grid[kernel.grid.index(axis) + 1 :] if axis in kernel.grid else ()
         repeat = math.prod(-(-known[a] // kernel.lengths.get(a, 1)) for a in faster)
-    loops = [n for n in kernel.body if isinstance(n, Loop)]
+    loops: list[tuple[Loop | None, Loop]] = []  # (the loop around it, the loop)
+    for n in kernel.body:
+        if isinstance(n, Loop):
+            nested = [x for x in n.body if isinstance(x, Loop)]
+            loops += [(n, x) for x in nested] or [(None, n)]
     trips: list[list[int]] = [[] for _ in loops]
     for start in blocks:
-        values = _scalars(kernel, known, given, {axis: start} if axis else {})
-        for i, loop in enumerate(loops):
-            step = kernel.lengths.get(loop.axis, 1)
-            trips[i].append(max(0, -(-int(values[loop.hi] - values[loop.lo]) // step)))
+        values = _scalars(kernel.body, kernel, known, given, {axis: start} if axis else {}, {})
+        for i, (outer, loop) in enumerate(loops):
+            turns = 1
+            if outer is not None:
+                turns = _turns(kernel, outer, values)
+                values = _scalars(outer.body, kernel, known, given, {}, {**values, outer.start: values[outer.lo]})
+            trips[i].append(turns * _turns(kernel, loop, values))
     segments.append(main.segment("tile", (1,)))
-    for i, loop in enumerate(loops):
+    for i, (_, loop) in enumerate(loops):
         inner = _Counts()
         _count(kernel, loop.body, inner, known)
         turns = tuple(trips[i])
@@ -73,6 +80,11 @@ def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
             inner.segment("masked loop" if loop.masked else "loop", turns if len(set(turns)) > 1 else turns[:1])
         )
     return Profile(tiles(kernel, known), tuple(segments))
+
+
+def _turns(kernel: TileKernel, loop: Loop, values: Mapping[Value, float]) -> int:
+    step = kernel.lengths.get(loop.axis, 1)
+    return max(0, -(-int(values[loop.hi] - values[loop.lo]) // step))
 
 
 def _deciding_axis(kernel: TileKernel) -> str | None:
@@ -92,14 +104,19 @@ def _deciding_axis(kernel: TileKernel) -> str | None:
 
 
 def _scalars(
-    kernel: TileKernel, known: Mapping[str, int], params: Mapping[str, float], starts: Mapping[str, int]
+    body: list[Node],
+    kernel: TileKernel,
+    known: Mapping[str, int],
+    params: Mapping[str, float],
+    starts: Mapping[str, int],
+    before: Mapping[Value, float],
 ) -> dict[Value, float]:
-    """Every scalar of the kernel's own body that follows from extents, params and the tile's position."""
+    """Every scalar of a region that follows from extents, params, the tile's position and what was known before."""
     from dsl.interpret import scalar_function
     from dsl.lowering.launch import ratio
 
-    values: dict[Value, float] = {}
-    for op in kernel.body:
+    values: dict[Value, float] = dict(before)
+    for op in body:
         if not isinstance(op, Op) or op.out is None or op.out.dims:
             continue
         match op.kind:

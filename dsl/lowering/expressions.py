@@ -66,6 +66,9 @@ class Expressions(Page):
                 return Text(source, TERNARY, out.dims, a.reads | b.reads, (flag.source, a.source, b.source))
             case "cast":
                 x = self.text(n.args[0])
+                if n.attr == "int8" and n.args[0].dtype not in ("i32", "bool"):
+                    self.functions.add("to_int8")
+                    return Text(f"to_int8({x.source})", ATOM, out.dims, x.reads)
                 return Text(f"{x.at(ATOM)}.to({TRITON_TYPES[n.attr]})", ATOM, out.dims, x.reads)
             case "reduce":
                 return self.reduced(n)

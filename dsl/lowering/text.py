@@ -26,6 +26,8 @@ CALLS = {
 
 # Functions that Triton lacks: printed once at the top of the module where they are used.
 DEFINITIONS = {
+    # halves to even, as the language rounds: adding 1.5 * 2**23 leaves no bits below the unit
+    "to_int8": "    return tl.minimum(tl.maximum(x + 12582912.0 - 12582912.0, -128.0), 127.0).to(tl.int8)",
     "tanh": "    return 2.0 * tl.sigmoid(2.0 * x) - 1.0",
     "relu": "    return tl.maximum(x, 0.0)",
     "silu": "    return x * tl.sigmoid(x)",

@@ -36,7 +36,8 @@ class Coordinates(Regions):
     def place(self, axis: str, places: Places) -> Place:
         if axis in places:
             return places[axis]
-        loop_depth = next((i for i, s in enumerate(self.scopes) if s.loop == axis), 0)
+        if axis in self.k.riders:
+            return self.coarse(axis, self.k.riders[axis], places)
         key = ("axis", axis, id(self.starts.get(axis)))
         if key not in self.places:
             if axis in self.k.loops and axis not in self.starts:
@@ -48,11 +49,12 @@ class Coordinates(Regions):
             elif axis not in self.starts:
                 raise NotLowered(f"axis `{axis}` has no place in this kernel's tile")
             self.places[key] = Place(value, axis, (axis,))
-        del loop_depth
         return self.places[key]
 
     def coarse(self, coarse: str, fine: str, places: Places) -> Place:
         """The place of a coarse axis at its fine one: index // ratio, a scalar where one block holds the whole tile."""
+        if self.k.bounded.get(fine) == coarse and fine not in places:
+            return self.place(coarse, {})  # the block that the grid is at
         at = self.place(fine, places)
         key = ("coarse", coarse, id(at))
         if key not in self.places:

@@ -18,6 +18,9 @@ class Passes(Values):
     def build(self) -> None:
         for a in self.k.grid:
             self.starts[a] = self.emit("start", (), a, (), "i32", f"{a}0" if a in self.k.lengths else a)
+        for a in self.k.bounded:
+            if a not in self.k.loops:
+                self.starts[a] = self.block_of(a)[0]
         passes = self.passes()
         for p in range(max(passes.values(), default=-1) + 1):
             reductions = [t for t, q in passes.items() if q == p and t.op == "reduce"]
@@ -29,7 +32,14 @@ class Passes(Values):
                 self.store(n, t)
 
     def streams(self, t: Term) -> bool:
-        return any(a in self.k.loops for a in t.axes)
+        return any(a in self.walked for a in t.axes)
+
+    def carried(self, t: Term) -> bool:
+        """Whether a reduction goes over blocks of the stream; one within a block that is the tile ends in the tile."""
+        if t.op != "reduce":
+            return False
+        pairs = zip(t.attr[1], t.attr[2], strict=True)
+        return any(a in self.walked and block not in self.k.riders for a, block in pairs)
 
     def passes(self) -> dict[Term, int]:
         """The pass that computes each reduction over the stream, and that stores each output with the stream's axis.
@@ -43,7 +53,7 @@ class Passes(Values):
                 if t in level:
                     continue
                 level[t] = max((level[a] for a in t.args), default=0)
-                if t.op == "reduce" and any(a in self.k.loops for a in t.attr[1]):
+                if self.carried(t):
                     passes[t] = level[t]
                     if t not in self.weights:
                         level[t] += 1
@@ -53,7 +63,7 @@ class Passes(Values):
         return passes
 
     def run_pass(self, reductions: list[Term], stores: list[str]) -> None:
-        (axis,) = self.k.loops
+        axis = self.k.loops[-1]
         running = [t for t in reductions if t in self.weights]
         sums = [t for t in reductions if t not in self.weights]
         for t in running:
@@ -65,6 +75,7 @@ class Passes(Values):
             self.pivots[t] = Pivot(t, core, factor, variable, variable)
         for t in sums:
             self.variables[t] = self.variable(t, NEUTRAL[t.attr[0]], self.sum_title(t))
+        outer = [self.open_outer(a) for a in self.k.loops[:-1]]
         for lo, hi, masked, true, note in self.ranges(axis, reductions, stores):
             start = Value(f"{axis}0" if axis in self.k.lengths else axis, (), "i32")
             edge = self.flags(axis, reductions, stores) if note.startswith("the edge") else ()
@@ -77,10 +88,33 @@ class Passes(Values):
             self.scopes.pop()
             self.true = set()
             self.scopes[-1].body.append(loop)
-            self.places = {k: p for k, p in self.places.items() if self.home.get(p.value, 0) < len(self.scopes)}
+            self.forget()
+        for loop in reversed(outer):
+            self.scopes.pop()
+            self.scopes[-1].body.append(loop)
+            self.forget()
         for t in running:
             self.pivots[t].reference = self.pivots[t].variable
         self.done |= set(reductions)
+
+    def open_outer(self, axis: str) -> Loop:
+        """A loop around the stream, one index a turn, over the block that a grid axis names."""
+        lo, hi = self.block_of(axis)
+        loop = Loop(axis, Value(axis, (), "i32"), lo, hi, False, [])
+        self.scopes.append(Scope(loop.body, axis, False))
+        self.starts[axis] = loop.start
+        self.home[loop.start] = len(self.scopes) - 1
+        return loop
+
+    def block_of(self, axis: str) -> tuple[Value, Value]:
+        """The first and the end index of the block of `axis` that the grid is at."""
+        step = self.emit("ratio", (), self.k.bounded[axis], (), "i32", f"{axis}_block")
+        first = self.map("*", self.place(self.k.bounded[axis], {}).value, step, name=f"{axis}_begin")
+        return first, self.map("min", self.map("+", first, step), self.extent_value(axis), name=f"{axis}_end")
+
+    def forget(self) -> None:
+        """Places inside a region that has closed."""
+        self.places = {k: p for k, p in self.places.items() if self.home.get(p.value, 0) < len(self.scopes)}
 
     def variable(self, t: Term, first: float | bool | int, name: str) -> Value:
         dtype = t.dtype
@@ -198,6 +232,11 @@ class Passes(Values):
         """
         bounds = [] if stores else self.bounds(axis, reductions)
         zero, extent = self.const(0), self.extent_value(axis)
+        if axis in self.k.bounded:
+            first, end = self.block_of(axis)
+            if bounds:
+                raise NotLowered("a mask over a stream within blocks has no lowering yet")
+            return [(first, end, True, set(), "")]
         length = self.k.lengths.get(axis, 1)
         lo, hi, full_lo, full_hi = zero, extent, zero, extent
         for b, _ in bounds:

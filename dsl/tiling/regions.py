@@ -61,8 +61,10 @@ class Regions:
         self.variables: dict[Term, Value] = {}  # reductions over the stream, once their pass has begun
         self.done: set[Term] = set()  # ... and once it has ended
         self.pivots: dict[Term, Pivot] = {}
-        self.weights = pivots(outputs.values(), kernel.loops)
-        self.order = {a: i for i, a in enumerate((*kernel.grid, *kernel.loops, *kernel.whole))}
+        # what the loops walk: their axes, and the blocks that ride on them
+        self.walked = {*kernel.loops, *(c for c, f in kernel.riders.items() if f in kernel.loops)}
+        self.weights = pivots(outputs.values(), self.walked)
+        self.order = {a: i for i, a in enumerate((*kernel.grid, *kernel.bounded, *kernel.loops, *kernel.whole))}
         self.titles = {t: n for n, t in kernel.graph.names.items()}
         for n, t in kernel.graph.names.items():
             core, scale = pull_scale(self.g, t, False)
@@ -141,6 +143,9 @@ class Regions:
         a, b = (args + args)[:2]
         if function in ("min", "max") and a is b:
             return a
+        if function == "*" and "1.0" in (a.name, b.name) and "f32" in (a.dtype, b.dtype):
+            one, other = (a, b) if a.name == "1.0" else (b, a)
+            return other if one.dtype == "f32" and not one.dims else None
         if function in ("*", "//") and b.name == "1" and b.dtype == "i32":
             return a
         if function in ("+", "-") and b.name == "0" and b.dtype == "i32":

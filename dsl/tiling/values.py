@@ -64,6 +64,8 @@ class Values(Coordinates):
                 return self.load(t, tuple(self.place(a, places) for a in axes))
             case "refine":
                 coarse, fine = t.attr
+                if self.k.riders.get(coarse) == fine and fine not in places and coarse not in places:
+                    return self.eval(t.args[0], {a: p for a, p in places.items() if a != fine})
                 return self.eval(t.args[0], {**places, coarse: self.coarse(coarse, fine, places)})
             case "read":
                 return self.read(t, places)
@@ -76,6 +78,12 @@ class Values(Coordinates):
                 )
             case "reduce":
                 return self.reduction(t, places)
+            case "scan":
+                pivot = self.running(t)
+                if pivot is None:
+                    needs = "its maximum beside it, its block as the tile, and `rescale always`"
+                    raise NotLowered(f"`runmax` needs {needs}", self.g.lines.get(t, Span()))
+                return self.map("*", pivot.reference, self.const(1 / LOG2E)) if self.log2 else pivot.reference
             case "map":
                 return self.mapped(t, places)
         raise NotLowered(f"`{t.op}` has no lowering yet", self.g.lines.get(t, Span()))
@@ -127,6 +135,10 @@ class Values(Coordinates):
     def exponential(self, t: Term, places: Places) -> Value | None:
         """exp(u - x): one multiply-add and one exponential, in base 2 where the schedule says so."""
         u, x = t.args[0].args
+        if not places and (ahead := self.running(x)) is not None:
+            x = ahead.term
+        if not places and x in self.pivots and self.running(u) is self.pivots[x]:
+            return self.const(1.0)  # the reference of this very block
         pivot = None if places else self.pivots.get(x) or self.still_maximum(u, x)
         name = self.title(t, "p")
         if pivot is not None:
@@ -145,6 +157,15 @@ class Values(Coordinates):
             value = self.map("*", value, self.scalar(factor))
         return self.map("exp2" if self.log2 else "exp", self.map("-", value, reference), name=name)
 
+    def running(self, t: Term) -> Pivot | None:
+        """runmax over blocks that are the tiles of the stream: what the running reference is, if it never lags."""
+        while t.op == "refine" and self.k.riders.get(t.attr[0]) == t.attr[1]:
+            t = t.args[0]
+        if t.op != "scan" or t.attr[2] not in self.k.riders:
+            return None
+        found = next((p for p in self.pivots.values() if p.term.args[0] is t.args[0] and p.term not in self.done), None)
+        return found if found is not None and self.k.schedule.rescale[0] == "always" else None
+
     def scaled(self, t: Term, need_positive: bool) -> tuple[Term, Term | None]:
         """`t` as core * factor, ready for an exponential: log2(e) is folded into the factor where the base is 2."""
         core, scale = pull_scale(self.g, t, need_positive)
@@ -156,7 +177,7 @@ class Values(Coordinates):
         """x = max(u) over axes held whole, as a reference: its scale stays outside, its operand is guarded once."""
         if x.op != "reduce" or x.attr[0] != "max" or x.args[0] is not u or any(x.attr[2]):
             return None
-        if any(a in self.k.loops for a in x.attr[1]) or u.dtype not in FLOATS:
+        if any(a in self.walked for a in x.attr[1]) or u.dtype not in FLOATS:
             return None
         found = next((s.maxima[x] for s in reversed(self.scopes) if x in s.maxima), None)
         if found is None:
@@ -248,6 +269,10 @@ class Values(Coordinates):
         def known(t: Term) -> float | None:
             if t.op == "map" and t.attr == "exp" and t.args[0].op == "map" and t.args[0].attr == "-":
                 u, x = t.args[0].args
+                if x in self.pivots and self.running(u) is self.pivots[x]:
+                    return 1.0
+                ahead = self.running(x)
+                x = x if ahead is None else ahead.term
                 running = (x in self.pivots and x not in self.done) or any(x in s.maxima for s in self.scopes)
                 if running and u is x.args[0] and axis in x.attr[1]:
                     return 0.0  # its operand was guarded for the running maximum
@@ -359,7 +384,7 @@ class Values(Coordinates):
         (m,) = (d for d in va.dims if d != axis)
         (n,) = (d for d in vb.dims if d != axis)
         self.k.multiplied |= {m, n, axis}
-        out = "i32" if dtype == "int8" else "f32"
+        out = "i32" if dtype == "int8" else t.attr[3] or "f32"
         attr = DotAttr(va.dims != (m, axis), vb.dims != (axis, n), dtype, out)
         return va, vb, attr, (m, n)
 

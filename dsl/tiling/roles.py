@@ -1,0 +1,166 @@
+"""What each axis is in one kernel: cut by the grid, walked by a loop, held whole, held within a block, or riding along.
+
+A block axis (`nb = n // 64`) rides where the tile of its fine axis is exactly one block: it then has one index a tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from dsl.schedule import KernelSchedule
+from dsl.syntax import Number, Span
+from dsl.terms import Graph, Term
+from dsl.tile import TileKernel
+from dsl.tiling.regions import NotLowered
+
+STREAM_BLOCK = 64
+
+
+@dataclass
+class _Facts:
+    """What the outputs need of each axis."""
+
+    stored: dict[str, tuple[str, ...]]
+    written: list[str]
+    reduced: list[str] = field(default_factory=list)  # over all of it
+    blocked: dict[str, str] = field(default_factory=dict)  # reduced within blocks: fine -> block axis
+    seen: list[str] = field(default_factory=list)
+    scans: list[Term] = field(default_factory=list)
+
+
+def assign_roles(
+    graph: Graph, schedule: KernelSchedule, name: str, outputs: dict[str, Term], powers_of_two: frozenset[str]
+) -> TileKernel:
+    """The empty tile program: every axis has its role. Raises NotLowered where the schedule leaves none that works."""
+    facts = _facts(graph, outputs)
+    if not schedule.directives:
+        schedule = naive(graph, schedule, facts)
+    stream = (schedule.stream,) if schedule.stream else ()
+    grid = schedule.grid or tuple(
+        a for a in facts.written if schedule.tile.get(a) != "all" and a not in (*stream, *facts.reduced)
+    )
+    grid = tuple(a for a in grid if not _rides(graph, a, schedule, grid))
+    _check_grid(graph, schedule, facts, grid, stream)
+    lengths = {a: int(schedule.tile[a]) for a in (*grid, *stream) if schedule.tile.get(a, "all") != "all"}
+    for a in stream:
+        lengths.setdefault(a, STREAM_BLOCK)
+    lengths = {a: n for a, n in lengths.items() if n > 1}
+    riders = {
+        c: f
+        for c, axis in graph.axes.items()
+        if c not in grid and (f := axis.fine) in (*grid, *stream) and f and _ratio(graph, c) == lengths.get(f, 1)
+    }
+    outer, bounded = [], {}
+    for a, block in facts.blocked.items():
+        if block in riders:
+            continue  # the block is the tile
+        if block not in grid:
+            raise NotLowered(
+                f"`{a}` is reduced within `{block}`, which is neither cut by the grid nor one tile of `{a}`",
+                fix=f"tile {a}={_ratio(graph, block) or 'the length of a block'}, or add {block} to grid",
+            )
+        bounded[a] = block
+        length = _ratio(graph, block)
+        if a in stream:
+            if not length or length % lengths.get(a, 1):
+                raise NotLowered(f"blocks of `{block}` are no multiple of the tile of `{a}`", fix=f"tile {a}=...")
+            continue
+        if length and length & (length - 1) == 0 and length <= 1024:
+            lengths[a] = length
+        else:
+            outer.append(a)
+    whole = tuple(
+        dict.fromkeys(
+            a
+            for a in (*facts.seen, *facts.reduced)
+            if a not in (*grid, *stream, *outer, *bounded, *riders) and _held(graph, a, facts)
+        )
+    )
+    padded = frozenset(a for a in whole if a not in powers_of_two)
+    return TileKernel(
+        name, graph, schedule, grid, lengths, whole, padded, (*outer, *stream), riders=riders, bounded=bounded
+    )
+
+
+def _facts(graph: Graph, outputs: dict[str, Term]) -> _Facts:
+    stored = {n: graph.tensors[n][0] for n in outputs}
+    facts = _Facts(stored, list(dict.fromkeys(a for axes in stored.values() for a in axes)))
+    for out in outputs.values():
+        for t in out.walk():
+            facts.seen += [a for a in t.axes if a not in facts.seen]
+            if t.op in ("select", "collective") or (t.op == "scan" and t.attr[0] != "runmax"):
+                raise NotLowered(f"`{t.attr[0]}` has no lowering yet", graph.lines.get(t, Span()))
+            if t.op == "scan":
+                facts.scans.append(t)
+            if t.op == "reduce":
+                for a, block in zip(t.attr[1], t.attr[2], strict=True):
+                    if not block:
+                        facts.reduced += [a] * (a not in facts.reduced)
+                    elif facts.blocked.setdefault(a, block) != block:
+                        raise NotLowered(f"`{a}` is reduced within two kinds of blocks", graph.lines.get(t, Span()))
+    return facts
+
+
+def _check_grid(
+    graph: Graph, schedule: KernelSchedule, facts: _Facts, grid: tuple[str, ...], stream: tuple[str, ...]
+) -> None:
+    for a in grid:
+        if a in facts.reduced:
+            raise NotLowered(
+                f"axis `{a}` is reduced, so it cannot be a grid axis", fix=f"stream {a}, or leave it whole"
+            )
+        for n, axes in facts.stored.items():
+            rider = next((c for c in axes if graph.axes[c].fine == a and _ratio(graph, c) == schedule.tile.get(a)), "")
+            if a not in axes and not rider:
+                raise NotLowered(
+                    f"output `{n}` has no axis `{a}`, which the grid cuts", fix="write it by another kernel"
+                )
+    for n, axes in facts.stored.items():
+        for a in axes:
+            if schedule.grid and a not in (*grid, *stream) and schedule.tile.get(a) not in (None, "all"):
+                fix = f"add {a} to grid"
+                raise NotLowered(f"output axis `{a}` of `{n}` has a tile but is not in the grid", fix=fix)
+
+
+def _ratio(graph: Graph, coarse: str) -> int | None:
+    """How many fine indices a block holds, where the program fixes it."""
+    ratio = graph.axes[coarse].ratio
+    return ratio.value if isinstance(ratio, Number) and isinstance(ratio.value, int) else None
+
+
+def _rides(graph: Graph, axis: str, schedule: KernelSchedule, grid: tuple[str, ...]) -> bool:
+    """Whether a coarse axis moves with the tiles of its fine one, so that the grid need not cut it."""
+    fine = graph.axes[axis].fine
+    return fine in grid and fine is not None and _ratio(graph, axis) == schedule.tile.get(fine)
+
+
+def _held(graph: Graph, axis: str, facts: _Facts) -> bool:
+    """Whether the tile holds the axis whole: a coarse axis that is only read at a finer one is not held."""
+    return axis in facts.written or axis in facts.reduced or graph.axes[axis].fine is None
+
+
+def naive(graph: Graph, schedule: KernelSchedule, facts: _Facts) -> KernelSchedule:
+    """The schedule of a kernel without a block: correct for any size, fast for none.
+
+    Blocks that are reduced become tiles; the last axis stays whole; one reduction, the longest by its looks (an axis
+    that is not the last one of every tensor that has it), is streamed.
+    """
+    tile: dict[str, int | str] = {}
+    for a, block in facts.blocked.items():
+        if a in facts.written and (length := _ratio(graph, block)):
+            tile[a] = length
+    first = next(iter(facts.stored.values()), ())
+    last = first[-1] if first else ""
+    tensors = [axes for n, (axes, _) in graph.tensors.items() if n not in facts.stored]
+
+    def walked(a: str) -> bool:
+        if a in facts.written:
+            return a != last
+        return any(a in axes and axes[-1] != a for axes in tensors)
+
+    stream = next((a for a in facts.reduced if walked(a) and graph.axes[a].fine is None), None)
+    stream = stream or next((a for a in facts.reduced if walked(a)), None)
+    if stream:
+        tile[stream] = STREAM_BLOCK
+    grid = tuple(a for a in facts.written if a not in facts.reduced and a != stream and (a != last or a in tile))
+    return replace(schedule, tile=tile, grid=grid, stream=stream)
