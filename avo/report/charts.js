@@ -46,7 +46,7 @@ function drawChart(holder, kind, width) {
   }
   const stepK = Math.max(1, Math.round(niceStep(maxK, narrow ? 4 : 8)));
   for (let k = 0; k <= maxK; k += stepK) out.append(svg("text", { class: "axis", x: x(k), y: height - 8, "text-anchor": "middle", text: number(k) }));
-  out.append(svg("text", { class: "axis", x: pad.left + plot.w + (narrow ? 0 : 12), y: narrow ? height + 8 : height - 8, "text-anchor": narrow ? "end" : "start", text: narrow ? "" : "proposal" }));
+  out.append(svg("text", { class: "axis", x: pad.left + plot.w + (narrow ? 0 : 24), y: narrow ? height + 8 : height - 8, "text-anchor": narrow ? "end" : "start", text: narrow ? "" : "proposal" }));
 
   // every candidate: those with a score where it is, failures as marks on a strip below the axis
   const tight = plot.w / maxK < 7;
@@ -84,7 +84,7 @@ function drawChart(holder, kind, width) {
     if (commit.kind === kind) out.append(svg("path", { class: "o-committed", d: OUTCOME.get("committed").shape, transform: `translate(${x(commit.k)} ${y(commit.score)})` }));
   }
   out.append(svg("line", { class: "rule", x1: pad.left, x2: pad.left + plot.w, y1: pad.top + plot.h, y2: pad.top + plot.h }));
-  out.append(marks, svg("text", { class: "axis", x: pad.left - 8, y: strip + 4, "text-anchor": "end", text: narrow ? "fail" : "failed" }));
+  out.append(marks, svg("text", { class: "axis", x: pad.left - 8, y: strip + 4, "text-anchor": "end", text: marks.childElementCount ? (narrow ? "fail" : "failed") : "" }));
 
   const cursor = svg("line", { class: "cursor", y1: pad.top, y2: strip + 8, visibility: "hidden" });
   out.append(cursor);

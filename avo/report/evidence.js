@@ -13,73 +13,94 @@ function plainValue(key, value) {
     if (/(_hz)$/.test(key)) return `${number(value / 1e9)} GHz`;
     return number(value);
   }
-  return LABELS.get(value) || String(value);
+  return LABELS.get(value) || (/^\w+=[^,\s]+(,\w+=[^,\s]+)+$/.test(value) ? value.replaceAll(",", " ") : String(value));
 }
 const LABELS = new Map(DATA.workloads.map((w) => [w.name, w.label]));
 
+// A figure beside its limit, as the correctness gate leaves them.
+const isMeasure = (v) => isMap(v) && "value" in v && "limit" in v;
+const isLeaf = (v) => isPlain(v) || isMeasure(v) || (Array.isArray(v) && v.length <= 8 && v.every((x) => isPlain(x) && String(x).length < 16));
+const isFlat = (v) => isMap(v) && !isMeasure(v) && Object.values(v).every(isLeaf);
+const isNested = (v) => isMap(v) && Object.keys(v).length > 0 && Object.values(v).every(isFlat);
+const keysOf = (maps) => [...new Set(maps.flatMap((m) => Object.keys(m)))];
+
+function leafText(key, value) {
+  return isPlain(value) ? plainValue(key, value) : value.map((v) => plainValue(key, v)).join(", ");
+}
+
 function cell(key, value, tag = "td") {
-  if (isPlain(value)) return el(tag, { class: typeof value === "number" ? "num" : typeof value === "string" && value.length > 24 ? "long" : "", text: plainValue(key, value) });
+  if (value === undefined) return el(tag, { class: "dim" });
+  if (isMeasure(value)) {
+    const over = typeof value.value !== "number" || value.value > value.limit;
+    const more = Object.entries(value).filter(([k]) => k !== "value" && k !== "limit").map(([k, v]) => `${words(k)} ${leafText(k, v)}`).join(", ");
+    return el(tag, { class: over ? "num over-limit" : "num", title: more || null }, plainValue(key, value.value), el("span", { class: "limit" }, `of ${plainValue(key, value.limit)}`, over && more ? `, ${more}` : ""));
+  }
+  if (isLeaf(value)) return el(tag, { class: typeof value === "string" ? (value.length > 24 ? "long" : "") : "num", text: leafText(key, value) });
   return el(tag, {}, renderValue(key, value));
 }
 
-// Maps that share keys: a table of what is plain, and one table turned on its side for each map within (instructions
-// of several kernels, say), so that a row never holds a table.
-function recordBox(key, given) {
-  const small = (v) => isMap(v) && Object.keys(v).length <= 4 && Object.values(v).every(isPlain);
-  const flatKeys = new Set(given.flatMap((r) => Object.keys(r)).filter((k) => given.every((r) => r[k] === undefined || small(r[k]))));
-  const records = given.map((r) => Object.fromEntries(Object.entries(r).flatMap(([k, v]) => (flatKeys.has(k) && isMap(v) ? Object.entries(v).map(([inner, x]) => [`${k} ${inner}`, x]) : [[k, v]]))));
-  const keys = [...new Set(records.flatMap((r) => Object.keys(r)))];
-  const deep = keys.filter((k) => records.some((r) => r[k] !== undefined && !isPlain(r[k]) && !(Array.isArray(r[k]) && r[k].every((v) => isPlain(v) && String(v).length < 16))));
-  if (!deep.length) return recordTable(records, null, words(key));
-  const shallow = records.map((r) => Object.fromEntries(Object.entries(r).filter(([k]) => !deep.includes(k) && k !== "name" && k !== "kernel")));
-  const names = records.map((r, i) => r.name || r.kernel || `no. ${i + 1}`);
-  const unique = new Set(names).size === names.length ? names : names.map((n, i) => (records[i].name || records[i].kernel ? `${n}, ${i + 1}` : n));
-  const few = records.length <= 4;
-  return el("div", { class: "value-box" }, few ? turned(shallow, unique) : recordTable(shallow, unique, words(key)), deep.map((k) => {
-    const inner = records.map((r) => r[k]);
-    if (inner.every((v) => v === undefined || (isMap(v) && Object.values(v).every(isPlain)))) {
-      return el("div", { class: "part" }, el("h5", { text: words(k) }), turned(inner.map((v) => v || {}), unique));
+// Small maps become columns of their own; a map of maps (the outputs of a case, say) becomes rows of its own.
+function evened(records) {
+  for (const k of keysOf(records)) {
+    const values = records.map((r) => r[k]).filter((v) => v !== undefined);
+    if (values.every(isNested)) {
+      const name = k.replace(/s$/, "");
+      records = records.flatMap((r) => (r[k] === undefined ? [r] : Object.entries(r[k]).map(([inner, v]) => ({ ...Object.fromEntries(Object.entries(r).filter(([x]) => x !== k)), [name]: inner, ...v }))));
+    } else if (values.every((v) => isFlat(v) && Object.keys(v).length <= 4)) {
+      records = records.map((r) => Object.fromEntries(Object.entries(r).flatMap(([x, v]) => (x === k ? Object.entries(v).map(([inner, y]) => [`${k} ${inner}`, y]) : [[x, v]]))));
     }
-    return el("div", { class: "part" }, el("h5", { text: words(k) }), inner.map((v, i) => (v === undefined ? null : el("div", {}, records.length > 1 ? el("span", { class: "note mono", text: `${unique[i]} ` }) : null, renderValue(k, v)))));
+  }
+  return records;
+}
+
+// Records that share keys: one table of what is flat; what is deep (instructions of several kernels, say) follows in a
+// table of its own, one column a record, so that a cell never holds a table.
+function recordBox(key, given) {
+  const records = evened(given);
+  const deep = keysOf(records).filter((k) => records.some((r) => r[k] !== undefined && !isLeaf(r[k])));
+  if (!deep.length) return recordTable(records, words(key));
+  const title = (r) => r.name || r.kernel;
+  const names = records.map((r, i) => (!title(r) ? `no. ${i + 1}` : records.filter((o) => title(o) === title(r)).length > 1 ? `${title(r)}, ${i + 1}` : title(r)));
+  const shallow = records.map((r) => Object.fromEntries(Object.entries(r).filter(([k]) => !deep.includes(k) && k !== "name" && k !== "kernel")));
+  return el("div", { class: "value-box" }, records.length <= 4 ? turned(shallow, names) : recordTable(shallow.map((r, i) => ({ "": names[i], ...r })), words(key)), deep.map((k) => {
+    const inner = records.map((r) => r[k]);
+    const body = inner.every((v) => v === undefined || isFlat(v)) ? turned(inner.map((v) => v || {}), names)
+      : inner.map((v, i) => (v === undefined ? null : el("div", {}, records.length > 1 ? el("span", { class: "note mono", text: names[i] }) : null, renderValue(k, v))));
+    return el("div", { class: "part" }, el("h5", { text: words(k) }), body);
   }));
 }
 
-// One column a record, one row a key.
-function turned(records, names) {
-  const keys = [...new Set(records.flatMap((r) => Object.keys(r)))];
+// One column a record, one row a key. `as` overrides the key that decides how a number is written.
+function turned(records, names, as) {
   return el("div", { class: "table-box" }, el("table", { class: "evidence turned" },
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }), names.map((n) => el("th", { scope: "col", class: "num", text: n })))),
-    el("tbody", {}, keys.map((k) => el("tr", {}, el("th", { scope: "row", text: words(k) }), records.map((r) => el("td", { class: "num", text: k in r ? plainText(k, r[k]) : "–" })))))));
+    el("tbody", {}, keysOf(records).map((k) => el("tr", {}, el("th", { scope: "row", text: words(k) }), records.map((r) => (isMeasure(r[k]) ? cell(k, r[k]) : el("td", { class: "num", text: k in r ? leafText(as || k, r[k]) : "–" }))))))));
 }
-const plainText = (key, value) => (isPlain(value) ? plainValue(key, value) : value.map((v) => plainValue(key, v)).join(", "));
 
-// Rows of maps that share keys: one table. `names`: a first column for maps of maps.
-function recordTable(records, names, label) {
-  const keys = [...new Set(records.flatMap((r) => Object.keys(r)))];
+function recordTable(records, label) {
+  const keys = keysOf(records);
+  const numeric = (k) => records.every((r) => r[k] === undefined || typeof r[k] === "number" || isMeasure(r[k]));
   return el("div", { class: "table-box" }, el("table", { class: "evidence" },
     label && el("caption", { class: "hidden-label", text: label }),
-    el("thead", {}, el("tr", {}, names && el("th", { scope: "col" }), keys.map((k) => el("th", { scope: "col", class: records.every((r) => r[k] === undefined || typeof r[k] === "number") ? "num" : "", text: words(k) })))),
-    el("tbody", {}, records.map((r, i) => el("tr", { class: r.passed === false || r.ok === false ? "bad" : "" }, names && el("th", { scope: "row", class: "mono", text: names[i] }), keys.map((k) => (r[k] === undefined ? el("td", { class: "dim", text: "" }) : cell(k, r[k]))))))));
+    el("thead", {}, el("tr", {}, keys.map((k) => el("th", { scope: "col", class: numeric(k) ? "num" : "", text: words(k) })))),
+    el("tbody", {}, records.map((r) => el("tr", { class: r.passed === false || r.ok === false ? "bad" : "" }, keys.map((k) => cell(k, r[k])))))));
 }
 
 function renderValue(key, value) {
   if (isPlain(value)) return el("span", { text: plainValue(key, value) });
   if (Array.isArray(value)) {
     if (!value.length) return el("span", { class: "dim", text: "none" });
-    if (value.every(isPlain)) {
-      if (value.some((v) => typeof v === "string" && v.length > 40)) return el("ul", { class: "plain" }, value.map((v) => el("li", { text: plainValue(key, v) })));
-      return el("span", { class: "num", text: value.map((v) => plainValue(key, v)).join(", ") });
-    }
+    if (isLeaf(value)) return el("span", { class: "num", text: leafText(key, value) });
     if (value.every(isMap)) return recordBox(key, value);
     return el("ul", { class: "plain" }, value.map((v) => el("li", {}, renderValue(key, v))));
   }
   const entries = Object.entries(value);
   if (!entries.length) return el("span", { class: "dim", text: "none" });
-  if (entries.length > 1 && entries.every(([, v]) => isMap(v)) && alike(entries.map(([, v]) => v))) return recordBox(key, entries.map(([k, v]) => ({ name: k, ...v })));
-  const short = entries.filter(([, v]) => isPlain(v) && !(typeof v === "string" && (v.length > 60 || v.includes("\n"))));
+  if (entries.every(([, v]) => isMap(v) && !isMeasure(v)) && alike(entries.map(([, v]) => v))) return recordBox(key, entries.map(([k, v]) => ({ name: k, ...v })));
+  const short = entries.filter(([, v]) => isLeaf(v) && !(typeof v === "string" && (v.length > 60 || v.includes("\n"))));
   const long = entries.filter((e) => !short.includes(e));
   return el("div", { class: "value-box" },
-    short.length ? el("dl", { class: "pairs" }, short.map(([k, v]) => el("div", {}, el("dt", { text: words(k) }), el("dd", { class: typeof v === "number" ? "num" : "", text: plainValue(k, v) })))) : null,
+    short.length ? el("dl", { class: "pairs" }, short.map(([k, v]) => el("div", {}, el("dt", { text: words(k) }), cell(k, v, "dd")))) : null,
     long.map(([k, v]) => el("div", { class: "part" }, el("h5", { text: words(k) }), isPlain(v) ? el("pre", { class: "wrap-text", text: String(v) }) : renderValue(k, v))));
 }
 

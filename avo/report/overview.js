@@ -126,7 +126,7 @@ function drawCommits() {
       el("span", { class: "num over" }, commit.over_seed === null ? "" : [times(commit.over_seed), el("span", { class: "unit", text: "the seed" })]),
       el("span", { class: "num when" }, el("span", { class: "unit", text: "proposal " }), number(commit.k)));
   });
-  box.append(el("p", { class: "lead" }, "The line of commits from the seed to the best, each with its gain over the best before it ", badge(KIND), others > 0 && ` ${plural(others, "commit")} on side lines stand in the tree below.`), el("ol", { class: "commits", start: 0 }, rows));
+  box.append(el("p", { class: "lead" }, "The line of commits from the seed to the best, each with its gain over the best before it ", badge(KIND), others > 0 && ` and ${number(others)} more on side lines, in the tree below`), el("ol", { class: "commits", start: 0 }, rows));
 }
 
 function drawFoot() {

@@ -17,23 +17,43 @@ function drawDifference(c) {
 }
 
 function drawTimes(c) {
-  const tables = ["measured", "predicted"].filter((kind) => workloadsOf(c).some((w) => w[kind])).map((kind) => {
+  const found = workloadsOf(c);
+  const tables = ["measured", "predicted"].filter((kind) => found.some((w) => w[kind])).map((kind) => {
     const base = new Map(SEED ? workloadsOf(SEED).map((w) => [w.name, w[kind]]) : []);
-    return el("div", { class: "table-box" }, el("table", { class: "cards" },
+    const heads = ["Workload", "Time", UNIT, "× seed", "Of light", "Limited by"];
+    return el("div", { class: "table-box" }, el("table", { class: "cards tight" },
       el("caption", {}, "Per workload ", badge(kind)),
-      el("thead", {}, el("tr", {}, ["Workload", `Time, ${kind}`, `Rate, ${kind}`, "Over the seed", "Share of light", "Limited by"].map((t, i) => el("th", { scope: "col", class: i > 0 && i < 5 ? "num" : "", text: t })))),
-      el("tbody", {}, workloadsOf(c).map((w) => el("tr", {},
+      el("thead", {}, el("tr", {}, heads.map((t, i) => el("th", { scope: "col", class: i > 0 && i < 5 ? "num" : "", text: t })))),
+      el("tbody", {}, found.map((w) => el("tr", {},
         el("th", { scope: "row", class: "mono", "data-label": "Workload", title: w.name, text: infoOf(w).label }),
         el("td", { class: "num", "data-label": `Time, ${kind}`, text: seconds(w[kind]) }),
-        el("td", { class: "num strong", "data-label": `Rate, ${kind}` }, w[kind] ? number(rate(w.work, w[kind])) : "–", el("span", { class: "unit", text: UNIT })),
+        el("td", { class: "num strong", "data-label": `${UNIT}, ${kind}`, text: w[kind] ? number(rate(w.work, w[kind])) : "–" }),
         el("td", { class: "num", "data-label": "Over the seed", text: base.get(w.name) && w[kind] ? times(base.get(w.name) / w[kind]) : "–" }),
-        el("td", { class: "num", "data-label": "Share of light", text: w[kind] ? percent(w.floor / w[kind]) : "–" }),
+        el("td", { class: "num", "data-label": "Of light", text: w[kind] ? percent(w.floor / w[kind]) : "–" }),
         el("td", { "data-label": "Limited by", text: w.limiter || "–" }))))));
   });
-  const detail = workloadsOf(c).filter((w) => valueOf(w.detail));
-  const more = detail.length && el("details", { class: "raw" }, el("summary", { text: "what the times are made of" }),
-    detail.map((w) => el("div", { class: "part" }, el("h5", { class: "mono", text: w.name }), renderValue("detail", valueOf(w.detail)))));
-  return el("div", {}, DATA.shared && el("p", { class: "lead dim" }, "all with ", el("span", { class: "mono", text: DATA.shared })), tables, more);
+  return el("div", {}, DATA.shared && el("p", { class: "lead dim" }, "all with ", el("span", { class: "mono", text: DATA.shared })), tables, drawParts(found));
+}
+
+// What the times are made of. Maps of seconds per workload (`parts`, `floor`) are tables over the workloads, the
+// largest part of each in bold; anything else that was noted is shown as it is.
+function drawParts(found) {
+  const noted = found.filter((w) => valueOf(w.detail));
+  const details = noted.map((w) => valueOf(w.detail));
+  if (!details.length) return null;
+  const titles = { parts: "Predicted time by part", floor: "Speed of light by pipe" };
+  const tables = Object.keys(titles).filter((k) => details.every((d) => isMap(d[k]) && Object.values(d[k]).every((v) => typeof v === "number"))).map((k) => {
+    const table = turned(details.map((d) => d[k]), noted.map((w) => infoOf(w).label), "seconds");
+    details.forEach((d, i) => {
+      const values = keysOf(details.map((x) => x[k])).map((name) => d[k][name] ?? 0);
+      const row = table.querySelectorAll("tbody tr")[values.indexOf(Math.max(...values))];
+      if (row) row.children[i + 1].classList.add("strong");
+    });
+    return el("div", { class: "part" }, el("h5", { text: titles[k] }), table);
+  });
+  const rest = details.map((d) => Object.fromEntries(Object.entries(d).filter(([k]) => !(k in titles))));
+  return el("div", {}, tables, rest.some((d) => Object.keys(d).length) && el("div", { class: "part" }, el("h5", { text: "Also noted" }),
+    recordBox("detail", rest.map((d, i) => ({ name: infoOf(noted[i]).label, ...d })))));
 }
 
 function drawCompare(c) {
@@ -62,6 +82,17 @@ function drawCompare(c) {
       el("tbody", {}, facts.map(([name, ...cells]) => el("tr", {}, el("th", { scope: "row", text: name }), cells.map((v) => el("td", { class: "num", text: v }))))))),
     el("h4", { text: "Programs" }), sideBySide(textOf(pinned.text), textOf(c.text), names, "avo"),
     two.every((x) => x.source.length) ? [el("h4", { text: "Emitted Triton" }), sideBySide(textOf(pinned.source), textOf(c.source), names, "python")] : null);
+}
+
+// What the agent expected of its change, beside what came of it.
+function drawHypothesis(told) {
+  if (!told) return null;
+  const { claim, bottleneck, expected_gain: expected, actual_gain: actual, ...rest } = told;
+  const gain = (ratio) => (typeof ratio === "number" ? signed(ratio - 1) : "–");
+  return el("div", { class: "hypothesis" },
+    el("p", {}, el("span", { class: "dim", text: "Hypothesis: " }), claim || "", bottleneck && el("span", { class: "dim", text: ` (${bottleneck})` })),
+    expected !== undefined || actual !== undefined ? el("p", { class: "num" }, el("span", { class: "dim", text: "expected " }), gain(expected), el("span", { class: "dim", text: ", came " }), gain(actual)) : null,
+    Object.keys(rest).length ? renderValue("detail", rest) : null);
 }
 
 function flat(value, path = "", out = {}) {
@@ -93,7 +124,7 @@ function drawPanel(c, options = {}) {
     ].filter(([, v]) => v).map(([k, v]) => el("div", {}, el("dt", { text: k }), el("dd", {}, v)))),
     c.change ? el("p", { class: "mono edit-line", text: c.change }) : null,
     c.rationale ? el("blockquote", { text: c.rationale }) : null,
-    valueOf(c.hypothesis) ? el("div", { class: "part" }, el("h5", { text: "hypothesis" }), renderValue("hypothesis", valueOf(c.hypothesis))) : null,
+    drawHypothesis(valueOf(c.hypothesis)),
     pinned && el("p", { class: "note" }, pinned === c ? "Pinned: now select another candidate, and Compare sets the two side by side." : ["pinned: ", idButton(pinned)]));
 
   const body = el("div", { class: "tab-body", role: "tabpanel", id: "tab-body" });

@@ -124,7 +124,11 @@ def _workloads(out: Console, model: ReportModel, kind: Kind) -> None:
         )
     out.print()
     shared = f"; all with {model.shared}" if model.shared else ""
-    out.print(Text(f"Best per workload, {kind}, rate in {model.target.unit}{_safe(shared)}; light: share of its speed"))
+    out.print(
+        Text(
+            f"Best per workload, {kind}, rate in {model.target.unit}{_safe(shared)}; light: share of the speed of light"
+        )
+    )
     out.print(table)
 
 

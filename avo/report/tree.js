@@ -52,7 +52,7 @@ function drawTree() {
     el("span", { class: "spacer" }),
     el("button", { class: "button small", type: "button", text: "Expand all", on: { click: () => openAll(true) } }),
     el("button", { class: "button small", type: "button", text: "Collapse all", on: { click: () => openAll(false) } }));
-  const head = el("div", { class: "tree-head", "aria-hidden": "true" }, el("span", { class: "k", text: "no." }), el("span", { class: "lead" }, el("span", { class: "twist none" }), "candidate, and its change to the parent"), el("span", { class: "num" }, KINDS.length ? `${UNIT}, ${KIND}` : "outcome"));
+  const head = el("div", { class: "tree-head", "aria-hidden": "true" }, el("span", { class: "k", text: "no." }), el("span", { class: "lead" }, el("span", { class: "twist none" }), "candidate and change"), el("span", { class: "num" }, KINDS.length ? `${UNIT}, ${KIND}` : "outcome"));
   at("tree-box").append(tools, head, treeBox);
   const omitted = Object.entries(DATA.omitted);
   if (omitted.length) {

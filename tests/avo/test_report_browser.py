@@ -70,7 +70,9 @@ def test_a_failure_shows_its_evidence_at_a_click(browser: Browser, pages: dict[s
     panel = page.evaluate("document.querySelector('#panel').innerText")
     assert "correctness" in panel and "not reached" in panel
     assert page.evaluate("document.querySelector('[data-gate=correctness]').open")
-    assert "rel l2" in page.evaluate("document.querySelector('[data-gate=correctness] table').innerText")
+    table = page.evaluate("document.querySelector('[data-gate=correctness] table').innerText")
+    assert "relative l2" in table and "of 0.004100, honest 0.002100" in table
+    assert page.evaluate("document.querySelectorAll('[data-gate=correctness] .over-limit').length") == 6
     clean(page)
 
 
@@ -80,7 +82,7 @@ def test_each_tab_of_a_candidate_has_its_content(browser: Browser, pages: dict[s
         "Program": "kernel attention",
         "Difference": "against its parent",
         "Gates": "prediction",
-        "Workloads": "Time, predicted",
+        "Workloads": "Per workload predicted",
         "Triton": "import triton",
     }
     for name, text in expected.items():
