@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,4 +54,6 @@ def write_text(path: Path, text: str, force: bool) -> None:
     except FileExistsError:
         raise UserMistake(f"{path} is there already; --force overwrites it") from None
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise  # the machine's fault, and told as such
         raise UserMistake(f"cannot write {path}: {error.strerror or error}") from None

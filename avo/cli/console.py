@@ -83,6 +83,12 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence
     return "\n".join(lines)
 
 
+def entry(label: str, text: str, indent: int = 10) -> str:
+    """`label     text`, wrapped below the text; a word that is too long, such as a path, stays whole."""
+    lines = textwrap.wrap(text, width() - indent, break_long_words=False, break_on_hyphens=False) or [""]
+    return "\n".join(f"{label if place == 0 else '':<{indent}}{line}".rstrip() for place, line in enumerate(lines))
+
+
 def duration(seconds: float) -> str:
     """A time for people: `8.2 us`, `1.24 ms`, `12 s`, `3 min 5 s`."""
     if seconds < 1e-3:

@@ -120,17 +120,21 @@ def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[st
 
 def _announce(parts: Parts) -> None:
     """The start screen."""
-    from avo.cli.console import say, tame
+    from avo.cli.console import entry, say, tame
 
     config, target, chip = parts.config, parts.target, parts.hardware
     mode, why = _mode(parts)
-    say(f"target    {target.name}: {tame(target.summary)}" if target.summary else f"target    {target.name}")
-    say(f"chip      {chip.name}: {chip.title}")
-    say(f"mode      {mode}: {why}")
-    say(f"budget    {_budget(config)}, {config.jobs} at a time, seed {config.seed}")
-    say(f"expected  {_expected(config)}")
-    say(f"agent     {config.agent}; judged by {config.evaluator}")
-    say(f"archive   {config.archive}")
+    summary = f": {tame(target.summary)}" if target.summary else ""
+    for label, text in {
+        "target": target.name + summary,
+        "chip": f"{chip.name}: {chip.title}",
+        "mode": f"{mode}: {why}",
+        "budget": f"{_budget(config)}, {config.jobs} at a time, seed {config.seed}",
+        "expected": _expected(config),
+        "agent": f"{config.agent}; judged by {config.evaluator}",
+        "archive": config.archive,
+    }.items():
+        say(entry(label, text))
     for place, w in enumerate(target.workloads):
         say(f"{'sizes' if place == 0 else '':<10}{w.name}")
     say()
@@ -167,7 +171,7 @@ def _expected(config: RunConfig) -> str:
 
 def _conclude(run: Run) -> None:
     """The end: the best program, its times, what changed from the seed, the report, what to do next."""
-    from avo.cli.console import paint, say, tame
+    from avo.cli.console import entry, paint, say, tame
     from avo.cli.report import write_page
     from avo.cli.show import verdict
     from avo.report.build import build_model
@@ -182,7 +186,7 @@ def _conclude(run: Run) -> None:
         for line in verdict(evaluation, gates=False):
             say(line)
         if seed and seed[0].digest != best.digest:
-            say(f"\nwhat changed from the seed: {tame(change(seed[0].text, best.text))}\n")
+            say("\n" + entry("what changed from the seed:", tame(change(seed[0].text, best.text)), 28) + "\n")
             rows = line_diff(seed[0].text, best.text, "seed", best.digest[:8]).splitlines()
             for row in rows:
                 colour = {"+": "green", "-": "red"}.get(row[:1])
@@ -196,6 +200,6 @@ def _conclude(run: Run) -> None:
     say(f"\nreport: {page}")
     if best is not None:
         say(f"next:   avo show {run.id}/{best.k} --program{where} > best.avo")
-        say(f"        avo lower best.avo --hw {run.record.hardware} -o kernel.py    Triton that runs without avo")
+        say(f"        avo lower best.avo --hw {run.record.hardware} -o kernel.py   # runs without avo")
     more = 2 * max(1, len(run.archive.candidates(run.id, text=False)) - 1)
-    say(f"        avo evolve --resume {run.id} --steps {more}{where}    go on")
+    say(f"        avo evolve --resume {run.id} --steps {more}{where}   # goes on")

@@ -160,7 +160,8 @@ class Lines:
                 time_left = f", {_whole(left)} left" if left is not None else ""
                 say(f"[{state.count()}] {judged.k} {judged.digest[:8]} {_verdict(judged)}{time_left}")
             case Committed(candidate=judged, best=True) if judged.k:
-                say(f"[{state.count()}] new best: {state.scored()}; {state.room()}; failed: {state.failed()}")
+                say(f"[{state.count()}] new best: {state.scored()}")
+                say(f"    {state.room()}; failed: {state.failed()}")
             case Unavailable() | Stopping():
                 say(tame(state.note))
             case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,5 +56,7 @@ def write_page(model: ReportModel, path: Path | None) -> Path:
     try:
         place.write_text(render_html(model), encoding="utf-8")
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise  # the machine's fault, and told as such
         raise UserMistake(f"cannot write {place}: {error.strerror or error}") from None
     return place.resolve()

@@ -45,6 +45,9 @@ def test_evolve_says_what_it_will_do_how_it_goes_and_what_came_of_it(
     assert "best program: proposal" in answer.out and "kernel row_l2" in answer.out
     assert "what changed from the seed: " in answer.out and "\n+" in answer.out
     assert "avo evolve --resume 1 --steps 12" in answer.out
+    paths = (str(tmp_path), str(EXAMPLE))
+    wide = [row for row in answer.out.splitlines() if len(row) > 80 and not any(path in row for path in paths)]
+    assert not wide
     page = tmp_path / "avo-report-1.html"
     assert f"report: {page}" in answer.out and "</html>" in page.read_text()
 
@@ -96,6 +99,9 @@ def test_log_show_diff_and_report_read_the_archive(cli: Callable[..., Any], evol
     assert cli("report", "1", "--html", "page.html").code == 0 and Path("page.html").stat().st_size > 10_000
     nowhere = cli("report", "--html", "no/such/folder/page.html")
     assert nowhere.code == 2 and "cannot write no/such/folder/page.html" in nowhere.err
+    if Path("/dev/full").exists():
+        full = cli("report", "--html", "/dev/full")
+        assert full.code == 3 and full.err.startswith("unavailable: the disk is full")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 import avo
 import avo.plugins
+
+EXAMPLE = Path(__file__).parents[1] / "plugin_package" / "avo_example"
 
 PROGRAM = """\
 kernel scale
@@ -89,12 +92,23 @@ def test_a_loaded_kernel_has_its_source_and_its_meaning(tmp_path: Path) -> None:
 # Without Triton: macOS and Windows, where it has no wheel ------------------------------------------------------------
 
 NO_TRITON = """
-import importlib.machinery as machinery
+import importlib.machinery as machinery, sys
+sys.modules.update(dict.fromkeys(("resource", "fcntl", "pwd", "grp", "termios", "pty")))  # nor are these on Windows
 whole = machinery.PathFinder.find_spec
 def without(name, path=None, target=None):
     return None if name.partition(".")[0] == "triton" else whole(name, path, target)
 machinery.PathFinder.find_spec = without
 """
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive with one short run, made where Triton is."""
+    archive = tmp_path_factory.mktemp("run") / "run.db"
+    target = avo.plugins.load("target", str(EXAMPLE / "target.py"))
+    agent, evaluator = (avo.plugins.load(kind, str(EXAMPLE / f"{kind}.py"))() for kind in ("agent", "evaluator"))
+    avo.evolve(target, steps=2, agent=agent, evaluator=evaluator, archive=archive).close()
+    return archive
 
 
 def without_triton(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -110,12 +124,16 @@ def without_triton(where: Path, *arguments: str) -> subprocess.CompletedProcess[
         ("knobs", "p.avo", "--hw", "b200"),
         ("sol", "--target", "attention"),
         ("lower", "p.avo", "--hw", "b200"),
+        ("report", "--archive", "run.db"),
+        ("log", "1", "--archive", "run.db"),
+        ("diff", "1/0", "1/1", "--archive", "run.db"),
         ("targets",),
         ("hardware", "b200"),
     ],
 )
-def test_what_needs_no_compiler_works_without_triton(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_what_needs_no_compiler_works_without_triton(tmp_path: Path, run: Path, arguments: tuple[str, ...]) -> None:
     (tmp_path / "p.avo").write_text(PROGRAM)
+    shutil.copy(run, tmp_path)
     done = without_triton(tmp_path, *arguments)
     assert done.returncode == 0, done.stderr
 
