@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,7 @@ from evaluators.compiler import Compiler
 from evaluators.evaluation import Evaluation, GateResult, Status
 from evaluators.failures import Unavailable, WorkerFailure
 from evaluators.gates import Bench, Case, Evidence, Gate, Rejected
+from evaluators.inputs import generator
 from evaluators.loading import complete, seed_program
 from evaluators.pool import WorkerPool
 from evaluators.target import Target, TargetError
@@ -80,22 +82,22 @@ class LocalEvaluator:
         """Facts about one candidate. Raises TargetError where the target is wrong, and for nothing else."""
         job, wanted = self._prepare(target)
         case = Case(text=text, target=job, wanted=wanted, hardware=hardware)
-        claims = hardware.claims_speed and self._mode == "auto"
+        times = self._times(hardware)
         found: list[GateResult] = []
 
         def evaluation(status: Status, message: str = "") -> Evaluation:
             return Evaluation(
                 status=status,
-                mode="predicted" if claims else "none",
+                mode=times,
                 unit=job.unit,
                 gates=tuple(found),
                 workloads=case.results,
-                environment=environment(hardware),
+                environment=self._environment(case),
                 source=case.lowered.source if case.lowered else "",
                 message=message,
             )
 
-        for name, gate in (*_TO_CORRECTNESS, *(_TO_FLOOR if claims else ())):
+        for name, gate in self._gates(hardware):
             if name == "meaning":
                 self._warm(hardware)
             began = time.monotonic()
@@ -130,6 +132,18 @@ class LocalEvaluator:
                 return evaluation(Status.NOT_LOWERED, f"{name}: {message}")
         return evaluation(Status.OK)
 
+    def promote(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
+        """A winner judged again before it is called one: on the hidden sizes and on inputs of another seed.
+
+        The source is the one that won: the public and the hidden sizes change places, so the same axes stay exact.
+        """
+        job, _ = self._prepare(target)
+        if not job.hidden:
+            raise TargetError(f"target {job.name} has no hidden workloads to promote a winner on")
+        again = int(generator(self._bench.seed, "promotion").integers(2**63))
+        judge = LocalEvaluator(seed=again, mode=self._mode, pool=self._pool)
+        return judge.evaluate(text, replace(job, workloads=job.hidden, hidden=job.workloads), hardware)
+
     def close(self) -> None:
         """Ends the workers; calls in flight come back as UNAVAILABLE."""
         if self._own_pool:
@@ -140,6 +154,16 @@ class LocalEvaluator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _times(self, hardware: Hardware) -> Literal["predicted", "measured", "none"]:
+        """Where times come from."""
+        return "predicted" if hardware.claims_speed and self._mode == "auto" else "none"
+
+    def _gates(self, hardware: Hardware) -> Sequence[tuple[str, Gate]]:
+        return (*_TO_CORRECTNESS, *(_TO_FLOOR if self._times(hardware) == "predicted" else ()))
+
+    def _environment(self, case: Case) -> dict[str, Any]:
+        return environment(case.hardware)
 
     def _prepare(self, target: Target) -> tuple[Target, Program]:
         with self._lock:

@@ -118,6 +118,14 @@ def test_two_judgements_of_one_candidate_agree_and_other_candidates_see_other_in
     assert numbers(first) != numbers(other) and numbers(first) != numbers(reseeded)
 
 
+def test_a_winner_is_judged_again_on_the_hidden_sizes_and_another_seed(judge: LocalEvaluator) -> None:
+    first, again = judge.evaluate(SMALL.seed, SMALL, B200), judge.promote(SMALL.seed, SMALL, B200)
+    assert again.status is Status.OK and again.source == first.source
+    assert [w.workload for w in again.workloads] == [w.name for w in SMALL.hidden]
+    seen = [e.gate("correctness") for e in (first, again)]
+    assert seen[0] and seen[1] and seen[0].evidence != seen[1].evidence
+
+
 def test_threads_judge_side_by_side(judge: LocalEvaluator) -> None:
     texts = [SMALL.seed, "nonsense", SMALL.seed.replace("k=32", "k=64"), SMALL.seed]
     with ThreadPoolExecutor(4) as threads:
