@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from sqlalchemy import func, literal, select
+from sqlalchemy import exists, func, literal, select
 
 from archive.claims import take
 from archive.database import BUSY_S, Database, now, open_database, unpack
@@ -186,9 +186,6 @@ class Archive:
             order = (candidates.c.k.desc(),)
         elif sort != "k":
             order = (evaluations.c[sort].desc().nulls_last(), candidates.c.k)
-            if status is not None:  # then there is an evaluation: its index by score finds the first ones at once
-                judge = select(runs.c.judge).where(runs.c.id == run).scalar_subquery()
-                query = query.where(evaluations.c.judge == judge)
         query = query.order_by(*order)
         if limit is not None:
             query = query.limit(limit)
@@ -262,10 +259,21 @@ class Archive:
 
         by None: measured where the run measured anything, else predicted. The two are never ranked together.
         """
-        for key in (by,) if by is not None else ("measured", "predicted"):
-            found = self.candidates(run, status=Status.OK, sort=key, limit=1)
-            if found and getattr(found[0].score, key) is not None:
-                return found[0]
+        judge = self.run(run).judge
+        keys = (by,) if by is not None else ("measured", "predicted")
+        with self._db.reading() as connection:
+            for key in keys:
+                score = evaluations.c[key]
+                ours = exists().where(candidates.c.evaluation_id == evaluations.c.id, candidates.c.run_id == run)
+                correct = (evaluations.c.judge == judge, evaluations.c.status == Status.OK.value)
+                # Down the index by score until one belongs to this run; then the first candidate that has this score.
+                top = connection.execute(
+                    select(score).where(*correct, score.is_not(None), ours).order_by(score.desc()).limit(1)
+                ).scalar()
+                if top is not None:
+                    first = select_candidates(True).where(candidates.c.run_id == run, *correct, score == top)
+                    rows = connection.execute(first.order_by(candidates.c.k).limit(1)).all()
+                    return with_parents(connection, list(rows))[0]
         return None
 
     def counts(self, run: int) -> dict[str, int]:

@@ -116,6 +116,8 @@ class RunWriter:
             ).scalar_one()
             first = connection.execute(self._verdict_on(digest)).first()
             if first is None:
+                source = as_stored(evaluation.source)
+                kept = from_document(document, source)
                 made = connection.execute(
                     evaluations.insert().values(
                         digest=digest,
@@ -123,15 +125,15 @@ class RunWriter:
                         source_sha=put_text(connection, evaluation.source) if evaluation.source else None,
                         wall_s=spend.wall_s,
                         judged_at=now(),
-                        **search_keys(from_document(document, "")),
+                        **search_keys(kept),
                     )
                 )
                 key = made.inserted_primary_key
                 assert key is not None
-                id, source = key[0], as_stored(evaluation.source)
+                id = key[0]
                 connection.execute(documents.insert().values(evaluation_id=id, body=document))
             else:
-                id, document, source = first.id, first.document, unpack(first.source)
+                id, kept = first.id, from_document(first.document, unpack(first.source))
             connection.execute(
                 candidates.update()
                 .where(
@@ -142,7 +144,7 @@ class RunWriter:
                 .values(evaluation_id=id)
             )
             self._book(connection, k, "evaluate", spend)
-        return from_document(document, source)
+        return kept
 
     def _verdict_on(self, digest: str) -> Select[Any]:
         return select_evaluations().where(evaluations.c.digest == digest, evaluations.c.judge == self.run.judge)
