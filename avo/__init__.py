@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from archive.errors import ArchiveError
     from avo.agents import Agent, Brief, Hypothesis, Judged, Proposal
     from avo.config import RunConfig
     from avo.errors import HarnessUnavailable, UserMistake
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
     from evaluators.evaluation import Evaluation, GateResult, Score, Status, WorkloadResult, score
     from evaluators.judge import LocalEvaluator
     from evaluators.protocol import Evaluator
-    from evaluators.target import Target, Workload
+    from evaluators.target import Target, TargetError, Workload
 
 _PUBLIC = {
     "Agent": "avo.agents",
+    "ArchiveError": "archive.errors",
     "Brief": "avo.agents",
     "Diagnostic": "dsl.diagnostics",
     "Evaluation": "evaluators.evaluation",
@@ -48,6 +50,7 @@ _PUBLIC = {
     "Score": "evaluators.evaluation",
     "Status": "evaluators.evaluation",
     "Target": "evaluators.target",
+    "TargetError": "evaluators.target",
     "UserMistake": "avo.errors",
     "Workload": "evaluators.target",
     "WorkloadResult": "evaluators.evaluation",
@@ -64,6 +67,7 @@ _PUBLIC = {
 __all__ = [
     "HARDWARE",
     "Agent",
+    "ArchiveError",
     "Brief",
     "Diagnostic",
     "Evaluation",
@@ -84,6 +88,7 @@ __all__ = [
     "Score",
     "Status",
     "Target",
+    "TargetError",
     "UserMistake",
     "Workload",
     "WorkloadResult",
