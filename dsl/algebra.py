@@ -7,7 +7,7 @@ leaves unchanged may be skipped (rule 29), and affine masks bound a loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,6 +42,39 @@ def move_factors(graph: Graph, outputs: Iterable[Term]) -> dict[Term, Term]:
             done[term] = new
             if term in graph.lines:
                 graph.lines.setdefault(new, graph.lines[term])
+    return done
+
+
+def renamed(graph: Graph, term: Term, axes: Mapping[str, str]) -> Term:
+    """A computed value with axes under other names, out of range reading 0: `t[m f]` of t[m e] (rule 7)."""
+    live = {a: b for a, b in axes.items() if a in term.axes and a != b}
+    if not live:
+        return term
+    if term.op == "input":
+        new = tuple(live.get(a, a) for a in term.axes)
+        return graph.make("read", (term, *(graph.index(a) for a in new)), term.axes, new, term.dtype)
+    if term.op == "index":
+        return graph.index(live[term.attr])
+    if term.op == "read":
+        tensor, *indices = term.args
+        new_indices = [renamed(graph, i, live) for i in indices]
+        union = tuple(dict.fromkeys(a for i in new_indices for a in i.axes))
+        return graph.make("read", (tensor, *new_indices), term.attr, union, term.dtype)
+    args = tuple(renamed(graph, a, live) for a in term.args)
+    return graph.make(term.op, args, term.attr, tuple(live.get(a, a) for a in term.axes), term.dtype)
+
+
+def resolve_reads(graph: Graph, outputs: Iterable[Term]) -> dict[Term, Term]:
+    """Reads of computed values by plain axes become the values under those names; nothing is stored for them."""
+    done: dict[Term, Term] = {}
+    for out in outputs:
+        for term in out.walk():
+            if term in done:
+                continue
+            new = rebuild(graph, term, tuple(done[a] for a in term.args))
+            if new.op == "read" and new.args[0].op != "input" and all(i.op == "index" for i in new.args[1:]):
+                new = renamed(graph, new.args[0], {a: i.attr for a, i in zip(new.attr, new.args[1:], strict=True)})
+            done[term] = new
     return done
 
 

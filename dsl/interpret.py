@@ -128,6 +128,10 @@ class _Tile:
             case "cast":
                 x = self.values[n.args[0]]
                 return round_to(np.asarray(x, dtype=np.float64), n.attr) if n.attr != "f32" else x
+            case "rank":
+                x = np.asarray(self.values[n.args[0]])
+                lower = np.tri(len(x), k=-1, dtype=bool)
+                return ((x[None, :] > x[:, None]) | ((x[None, :] == x[:, None]) & lower)).sum(axis=1)
             case "reduce":
                 kind, (dim,) = n.attr
                 axis = n.args[0].dims.index(dim)

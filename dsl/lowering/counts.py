@@ -179,5 +179,7 @@ def _count_op(kernel: TileKernel, op: Op, into: _Counts, known: Mapping[str, int
         case "cast":
             assert op.out is not None
             into.alu += _size(kernel, op.out.dims, known)
+        case "rank":
+            into.alu += 4 * _size(kernel, op.args[0].dims, known) ** 2
         case "reduce":
             into.reduced += _size(kernel, op.args[0].dims, known)

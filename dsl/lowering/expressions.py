@@ -70,6 +70,10 @@ class Expressions(Page):
                     self.functions.add("to_int8")
                     return Text(f"to_int8({x.source})", ATOM, out.dims, x.reads)
                 return Text(f"{x.at(ATOM)}.to({TRITON_TYPES[n.attr]})", ATOM, out.dims, x.reads)
+            case "rank":
+                x, i = (self.text(a) for a in n.args)
+                self.functions.add("rank")
+                return Text(f"rank({x.source}, {i.source})", ATOM, out.dims, x.reads | i.reads)
             case "reduce":
                 return self.reduced(n)
             case "dot":

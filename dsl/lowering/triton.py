@@ -52,7 +52,7 @@ def emit(program: Program, kernels: list[TileKernel], hw: Hardware, digest: str)
     imports = ["import math\n"] * hosts + ["import torch", "import triton", "import triton.language as tl"]
     if descriptors:
         imports.append("from triton.tools.tensor_descriptor import TensorDescriptor")
-    definitions = [f"\n\n@triton.jit\ndef {f}(x):\n{DEFINITIONS[f]}" for f in functions]
+    definitions = [f"\n\n@triton.jit\ndef {f}({'x, i' if f == 'rank' else 'x'}):\n{DEFINITIONS[f]}" for f in functions]
     parts = ["\n".join(head), "\n".join(imports), *definitions, *("\n\n" + p.text for p in printed)]
     parts.append("\n\n" + _launcher(program, printed, hw))
     source = "\n".join(parts) + "\n"

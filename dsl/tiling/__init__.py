@@ -6,7 +6,7 @@ maxima become running references where they cancel, and what nobody reads is dro
 
 from __future__ import annotations
 
-from dsl.algebra import move_factors
+from dsl.algebra import move_factors, resolve_reads
 from dsl.schedule import KernelSchedule
 from dsl.terms import Graph
 from dsl.tile import If, Loop, Node, Op, TileKernel, Value
@@ -25,12 +25,11 @@ def tile_kernel(
 
     Raises NotLowered where a construct has no lowering on this schedule.
     """
-    moved = move_factors(graph, graph.outputs.values())
-    outputs = {n: moved[t] for n, t in graph.outputs.items()}
-    for old, new in moved.items():
-        for n, t in graph.names.items():
-            if t is old:
-                graph.names[n] = new
+    outputs = dict(graph.outputs)
+    for rewrite in (resolve_reads, move_factors):
+        changed = rewrite(graph, outputs.values())
+        outputs = {n: changed[t] for n, t in outputs.items()}
+        graph.names = {n: changed.get(t, t) for n, t in graph.names.items()}
     kernel = assign_roles(graph, schedule, name, outputs, powers_of_two)
     Passes(kernel, outputs).build()
     _drop_dead(kernel)

@@ -23,7 +23,7 @@ class Passes(Values):
                 self.starts[a] = self.block_of(a)[0]
         passes = self.passes()
         for p in range(max(passes.values(), default=-1) + 1):
-            reductions = [t for t, q in passes.items() if q == p and t.op == "reduce"]
+            reductions = [t for t, q in passes.items() if q == p and self.carried(t)]
             stores = [n for n, t in self.outputs.items() if passes.get(t) == p and self.streams(t)]
             if reductions or stores:
                 self.run_pass(reductions, stores)
@@ -83,7 +83,12 @@ class Passes(Values):
             self.scopes.append(Scope(loop.body, axis, masked))
             self.starts[axis] = start
             self.home[start] = len(self.scopes) - 1
-            self.true = true
+            skip = self.skipped(reductions)
+            self.true = true | {p for p, _ in skip}
+            for _, term in skip:
+                visit = If(self.eval(term), [], "other blocks change nothing")
+                self.here().append(visit)
+                self.scopes[-1].body = visit.body  # all that the block does
             self.pass_body(running, sums, stores)
             self.scopes.pop()
             self.true = set()
@@ -306,6 +311,36 @@ class Passes(Values):
                     if all(self.unchanged(x, atom.predicate, axis) for x in reductions):
                         found[atom.predicate] = (b, atom)
         return list(found.values())
+
+    def skipped(self, reductions: list[Term]) -> list[tuple[Term, Term]]:
+        """`skip x`: block masks whose falsehood leaves every carried value as it is, as (predicate, mask)."""
+        found: list[tuple[Term, Term]] = []
+        axis = self.k.loops[-1]
+        for name in self.k.schedule.skip:
+            mask = self.g.names.get(name)
+            if mask is None or self.dims(self.at_blocks(mask)):
+                raise NotLowered(f"`skip {name}` needs a mask with one value a tile", fix="tile the axes by its blocks")
+            used = {
+                atom.predicate
+                for r in reductions
+                for t in r.walk()
+                if t.op == "map" and t.attr == "where"
+                for atom in atoms(t.args[0])
+                if self.stripped(atom.predicate) is mask
+            }
+            if not used or not all(self.unchanged(r, p, axis) for r in reductions for p in used):
+                raise NotLowered(f"`skip {name}`: a block that it leaves out would change a carried value")
+            found += [(p, mask) for p in used]
+        return found[:1] + [(p, m) for p, m in found[1:] if m is not found[0][1]]
+
+    def at_blocks(self, mask: Term) -> list[str]:
+        return [a for a in mask.axes if a not in self.k.riders]
+
+    @staticmethod
+    def stripped(t: Term) -> Term:
+        while t.op == "refine":
+            t = t.args[0]
+        return t
 
     def reachable(self, b: Bound) -> bool:
         """Whether the bound's axes have a first and a last index in the tile, known outside the loop."""

@@ -33,7 +33,7 @@ def assign_roles(
 ) -> TileKernel:
     """The empty tile program: every axis has its role. Raises NotLowered where the schedule leaves none that works."""
     facts = _facts(graph, outputs)
-    if not schedule.directives:
+    if not any(d.name in ("tile", "grid", "stream") for d in schedule.directives):
         schedule = naive(graph, schedule, facts)
     stream = (schedule.stream,) if schedule.stream else ()
     grid = schedule.grid or tuple(
@@ -59,6 +59,8 @@ def assign_roles(
                 f"`{a}` is reduced within `{block}`, which is neither cut by the grid nor one tile of `{a}`",
                 fix=f"tile {a}={_ratio(graph, block) or 'the length of a block'}, or add {block} to grid",
             )
+        if block in lengths:
+            raise NotLowered(f"`{a}` is reduced within `{block}`, one block at a time", fix=f"tile {block}=1")
         bounded[a] = block
         length = _ratio(graph, block)
         if a in stream:
@@ -88,10 +90,12 @@ def _facts(graph: Graph, outputs: dict[str, Term]) -> _Facts:
     for out in outputs.values():
         for t in out.walk():
             facts.seen += [a for a in t.axes if a not in facts.seen]
-            if t.op in ("select", "collective") or (t.op == "scan" and t.attr[0] != "runmax"):
+            if t.op == "collective" or (t.op == "scan" and t.attr[0] != "runmax"):
                 raise NotLowered(f"`{t.attr[0]}` has no lowering yet", graph.lines.get(t, Span()))
             if t.op == "scan":
                 facts.scans.append(t)
+            if t.op == "select":
+                facts.reduced += [t.attr[1]] * (t.attr[1] not in facts.reduced)
             if t.op == "reduce":
                 for a, block in zip(t.attr[1], t.attr[2], strict=True):
                     if not block:
@@ -140,7 +144,7 @@ def _held(graph: Graph, axis: str, facts: _Facts) -> bool:
 
 
 def naive(graph: Graph, schedule: KernelSchedule, facts: _Facts) -> KernelSchedule:
-    """The schedule of a kernel without a block: correct for any size, fast for none.
+    """The schedule of a kernel that says nothing of tile, grid or stream: correct for any size, fast for none.
 
     Blocks that are reduced become tiles; the last axis stays whole; one reduction, the longest by its looks (an axis
     that is not the last one of every tensor that has it), is streamed.

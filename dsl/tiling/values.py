@@ -5,25 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from dsl.algebra import NEUTRAL, atoms, constant, factors, pull_scale
+from dsl.algebra import NEUTRAL, factors, pull_scale
 from dsl.syntax import Span
 from dsl.terms import FLOATS, Term
-from dsl.tile import DotAttr, TileKernel, Value
-from dsl.tiling.coordinates import Coordinates, Place, Places
-from dsl.tiling.regions import NotLowered, Pivot
+from dsl.tile import DotAttr, Value
+from dsl.tiling.coordinates import Place, Places
+from dsl.tiling.masks import Masks
+from dsl.tiling.regions import LOW_FLOATS, NotLowered, Pivot
 
 LOG2E = 1.4426950408889634
 LOWEST = -3.4028234663852886e38  # stands for -inf as a maximum where a mask may hide everything
 
 
-class Values(Coordinates):
+class Values(Masks):
     """Terms to values: `eval` is the way in."""
-
-    def __init__(self, kernel: TileKernel, outputs: dict[str, Term]) -> None:
-        super().__init__(kernel, outputs)
-        # masked value -> (unmasked, masks, masks under a compile-time flag, what stands elsewhere)
-        self.masks: dict[Value, tuple[Value, tuple[Value, ...], dict[Value, tuple[Value, ...]], float]] = {}
-        self.true: set[Term] = set()  # mask predicates that hold all over the current loop
 
     def key(self, t: Term, places: Places) -> tuple[object, ...]:
         return ("term", t, tuple((a, id(p)) for a, p in sorted(places.items()) if a in t.axes))
@@ -78,6 +73,8 @@ class Values(Coordinates):
                 )
             case "reduce":
                 return self.reduction(t, places)
+            case "select":
+                return self.selected(t, places)
             case "scan":
                 pivot = self.running(t)
                 if pivot is None:
@@ -157,14 +154,22 @@ class Values(Coordinates):
             value = self.map("*", value, self.scalar(factor))
         return self.map("exp2" if self.log2 else "exp", self.map("-", value, reference), name=name)
 
-    def running(self, t: Term) -> Pivot | None:
-        """runmax over blocks that are the tiles of the stream: what the running reference is, if it never lags."""
-        while t.op == "refine" and self.k.riders.get(t.attr[0]) == t.attr[1]:
-            t = t.args[0]
-        if t.op != "scan" or t.attr[2] not in self.k.riders:
-            return None
-        found = next((p for p in self.pivots.values() if p.term.args[0] is t.args[0] and p.term not in self.done), None)
-        return found if found is not None and self.k.schedule.rescale[0] == "always" else None
+    def selected(self, t: Term, places: Places) -> Value:
+        """topk, bottomk: the place of each in the order of all, compared with how many are wanted (rule 14)."""
+        kind, axis = t.attr
+        x, wanted = t.args
+        value = self.eval(x, places)
+        if value.dims != (axis,):
+            fix = f"leave {axis} whole and give every other axis of its kernel a tile of 1"
+            raise NotLowered(f"`{kind}` needs a tile that holds `{axis}` alone", self.g.lines.get(t, Span()), fix)
+        value = self.widened(value) if value.dtype in LOW_FLOATS else value
+        if kind == "bottomk":
+            value = self.map("neg", value)
+        if self.needs_mask(axis):
+            value = self.masked(value, (self.in_range(axis),), {}, -math.inf, value.name)
+        index = self.place(axis, {}).value
+        place = self.emit("rank", (value, index), axis, (axis,), "i32", f"{self.title(x, 'x')}_rank")
+        return self.map("<", place, self.eval(wanted), name=self.title(t, kind))
 
     def scaled(self, t: Term, need_positive: bool) -> tuple[Term, Term | None]:
         """`t` as core * factor, ready for an exponential: log2(e) is folded into the factor where the base is 2."""
@@ -193,92 +198,6 @@ class Values(Coordinates):
             found = Pivot(x, core, factor, top, top)
             self.scopes[min(self.home.get(top, 0), len(self.scopes) - 1)].maxima[x] = found
         return found
-
-    def where(self, t: Term, places: Places) -> Value:
-        """A mask. Conjuncts that hold all over the loop vanish; those under a compile-time flag become its branch."""
-        condition, a, b = t.args
-        always: list[Value] = []
-        flagged: dict[Value, tuple[Value, ...]] = {}
-        for atom in atoms(condition):
-            if atom.predicate in self.true:
-                continue
-            value = self.eval(atom.predicate, places)
-            if atom.flag is None:
-                always.append(value)
-            else:
-                flag = self.eval(atom.flag)
-                flagged[flag] = (*flagged.get(flag, ()), value)
-        value = self.eval(a, places)
-        if not always and not flagged:
-            return value
-        if b.op == "const":
-            return self.masked(value, tuple(always), flagged, b.attr, self.title(t, "t"))
-        other = self.eval(b, places)
-        if flagged:
-            mask = self.eval(condition, places)
-            return self.map("where", mask, value, other, name=self.title(t, "t"))
-        mask = always[0]
-        for m in always[1:]:
-            mask = self.map("and", mask, m)
-        return self.map("where", mask, value, other, name=self.title(t, "t"))
-
-    def masked(
-        self, value: Value, always: tuple[Value, ...], flagged: dict[Value, tuple[Value, ...]], other: float, name: str
-    ) -> Value:
-        def under(masks: tuple[Value, ...], x: Value) -> Value:
-            if not masks:
-                return x
-            mask = masks[0]
-            for m in masks[1:]:
-                mask = self.map("and", mask, m)
-            return self.map("where", mask, x, self.const(other), name=name)
-
-        result = under(always, value)
-        for flag, extra in flagged.items():
-            yes = under(extra, result)
-            if result.dtype != yes.dtype:  # a choice has one dtype, or bf16 stays bf16 in the arithmetic behind it
-                result = self.emit("cast", (result,), yes.dtype, result.dims, yes.dtype, name)
-            result = self.emit("select", (flag, yes, result), None, yes.dims, yes.dtype, name)
-        self.masks[result] = (value, always, flagged, other)
-        return result
-
-    def guarded(
-        self, value: Value, term: Term, axes: Iterable[str], neutral: float | bool | int, places: Places | None = None
-    ) -> Value:
-        """The value with the neutral element in the padding of `axes`, where it is not neutral there already."""
-        tails: dict[Value, tuple[Value, ...]] = {}
-        always: list[Value] = []
-        for a in axes:
-            if self.needs_mask(a) and a in value.dims:
-                pad = self.padding(term, a)
-                if pad is None or pad != neutral:
-                    if a in self.k.loops:  # the launcher knows whether there is a tail at all
-                        tails[self.tail(a)] = (self.in_range(a),)
-                    else:
-                        always.append(self.in_range(a))
-        if not tails and not always:
-            return value
-        if value in self.masks and self.masks[value][3] == neutral:
-            inner, before, flagged, _ = self.masks[value]
-            return self.masked(inner, (*before, *always), {**flagged, **tails}, neutral, value.name)
-        return self.masked(value, tuple(always), tails, neutral, value.name)
-
-    def padding(self, term: Term, axis: str) -> float | bool | None:
-        """The term's value past the end of `axis`, where loads read 0."""
-
-        def known(t: Term) -> float | None:
-            if t.op == "map" and t.attr == "exp" and t.args[0].op == "map" and t.args[0].attr == "-":
-                u, x = t.args[0].args
-                if x in self.pivots and self.running(u) is self.pivots[x]:
-                    return 1.0
-                ahead = self.running(x)
-                x = x if ahead is None else ahead.term
-                running = (x in self.pivots and x not in self.done) or any(x in s.maxima for s in self.scopes)
-                if running and u is x.args[0] and axis in x.attr[1]:
-                    return 0.0  # its operand was guarded for the running maximum
-            return 0.0 if t.op == "input" and axis in t.axes else None
-
-        return constant(term, known, axis)
 
     def reduction(self, t: Term, places: Places) -> Value:
         if t in self.pivots:
@@ -325,9 +244,9 @@ class Values(Coordinates):
             return None
         (axis,) = held
         groups: list[list[Term]] = []
-        for p, _ in sorted(parts, key=lambda x: -len(self.dims(x[0].axes))):
-            free = set(self.dims(p.axes)) - {axis}
-            home = next((g for g in groups if free <= set(self.dims(g[0].axes))), None)
+        for p, _ in sorted(parts, key=lambda x: -len(self.held_dims(x[0]))):
+            free = self.held_dims(p) - {axis}
+            home = next((g for g in groups if free <= self.held_dims(g[0])), None)
             if (
                 home is not None
                 and (home[0] is not p)
@@ -339,13 +258,25 @@ class Values(Coordinates):
         if len(groups) != 2:
             return None
         a, b = (self.product_of(g) for g in groups)
-        fa, fb = set(self.dims(a.axes)) - {axis}, set(self.dims(b.axes)) - {axis}
-        if axis not in a.axes or axis not in b.axes or len(fa) != 1 or len(fb) != 1 or fa & fb:
+        fa, fb = self.held_dims(a) - {axis}, self.held_dims(b) - {axis}
+        if axis not in self.held_dims(a) or axis not in self.held_dims(b) or len(fa) != 1 or len(fb) != 1 or fa & fb:
             return None
         (da,), (db,) = fa, fb
         if min(self.length(da), self.length(db), self.length(axis)) < 16:
             return None
         return (a, b, axis) if self.order[da] < self.order[db] else (b, a, axis)
+
+    def held_dims(self, t: Term) -> set[str]:
+        """The dims that the term's value has in the tile: a block axis that rides on a tile is one index."""
+        if t.op == "refine":
+            coarse, fine = t.attr
+            below = self.held_dims(t.args[0]) - {coarse}
+            return below if self.k.riders.get(coarse) == fine else below | set(self.dims((fine,)))
+        if t.op == "reduce":
+            return self.held_dims(t.args[0]) - set(t.attr[1])
+        if t.op in ("map", "cast"):
+            return set().union(*(self.held_dims(a) for a in t.args)) if t.args else set()
+        return set(self.dims(t.axes))
 
     def product_of(self, group: list[Term]) -> Term:
         result = group[0]
