@@ -30,7 +30,7 @@ from dsl.terms import Graph, Term
 # cast      x                         dtype
 # dot       a, b[, acc]               DotAttr; a is [M K], b is [K N] after the transpositions it names
 # reduce    x                         (kind, dims)
-# rank      x, index                  dim: how many along it are larger, or equal and of a lower index (x has no other dim)
+# rank      x, index                  dim, x's only one: how many are larger, or equal and of a lower index
 # set       x                         the variable (a Value) that takes x
 
 

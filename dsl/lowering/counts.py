@@ -64,11 +64,11 @@ def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
     for start in blocks:
         values = _scalars(kernel.body, kernel, known, given, {axis: start} if axis else {}, {})
         for i, (outer, loop) in enumerate(loops):
-            turns = 1
+            around = 1
             if outer is not None:
-                turns = _turns(kernel, outer, values)
+                around = _turns(kernel, outer, values)
                 values = _scalars(outer.body, kernel, known, given, {}, {**values, outer.start: values[outer.lo]})
-            trips[i].append(turns * _turns(kernel, loop, values))
+            trips[i].append(around * _turns(kernel, loop, values))
     segments.append(main.segment("tile", (1,)))
     for i, (_, loop) in enumerate(loops):
         inner = _Counts()
