@@ -154,7 +154,15 @@ def test_lower_says_what_a_chip_has_not(cli: Callable[..., Any], program: Path) 
     assert cli("lower", program, "--hw", "b200", "--emit", "wasm").code == 2
 
 
-@pytest.mark.parametrize(("hw", "emit", "sign"), [("b200", "ptx", ".target sm_100"), ("mi300x", "amdgcn", "gfx942")])
+@pytest.mark.parametrize(
+    ("hw", "emit", "sign"),
+    [
+        ("b200", "ptx", ".target sm_100"),
+        pytest.param("b200", "sass", "EXIT", marks=pytest.mark.slow),
+        pytest.param("h200", "ttgir", "ttg.", marks=pytest.mark.slow),
+        pytest.param("mi300x", "amdgcn", "gfx942", marks=pytest.mark.slow),
+    ],
+)
 def test_lower_prints_what_the_compiler_makes(
     cli: Callable[..., Any], program: Path, hw: str, emit: str, sign: str
 ) -> None:
