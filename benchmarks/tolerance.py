@@ -11,15 +11,18 @@ targets' own checks.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products: more threads only get in each other's way
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
 
 from dsl.parser import parse
 from dsl.rounding import round_to
