@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from avo import plugins, workloads
+from avo import choosing, plugins, workloads
 from avo.compiling import require_torch, require_triton
 from avo.config import RunConfig, Scalar, read_config, versions
 from avo.errors import UserMistake
@@ -207,12 +207,16 @@ def prepare(
     ):
         if name.startswith("<") and _named(part):
             raise UserMistake(f"the run was begun in Python with {name[1:-1]}: give it again, avo.resume({kind}=...)")
-    if _named(evaluator) and config.evaluator == "local":
+    if _named(evaluator) and config.evaluator in ("local", "predicted", "measured"):
         require_torch("judging")
         require_triton("judging")
-    chip = plugins.load("hardware", config.hw) if hardware is None or isinstance(hardware, str) else hardware
+    chip = choosing.chip(config.hw) if hardware is None or isinstance(hardware, str) else hardware
+    if config.hw == choosing.AUTO:
+        config = config.model_copy(update={"hw": chip.name})
+    if _named(evaluator):
+        config = config.model_copy(update={"evaluator": choosing.judge(config.evaluator, chip)})
     job = _target(config, target)
-    available = {"jobs": config.jobs, "seed": config.seed}
+    available: dict[str, Any] = {"jobs": config.jobs, "seed": config.seed, "hardware": chip}
     maker: Any = plugins.create("agent", config.agent, available) if _named(agent) else agent
     judge: Any = evaluator
     if _named(evaluator):

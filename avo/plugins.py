@@ -31,7 +31,11 @@ GROUPS = {
 }
 _METHODS = {"evaluator": ("evaluate", "close"), "agent": ("propose",), "model": ()}
 
-BUILTIN_EVALUATORS = {"local": "evaluators.judge:LocalEvaluator"}
+BUILTIN_EVALUATORS = {
+    "local": "evaluators.judge:LocalEvaluator",  # on a machine with the chip `avo.choosing` makes "measured" of it
+    "predicted": "evaluators.judge:LocalEvaluator",
+    "measured": "evaluators.measured:MeasuredEvaluator",
+}
 BUILTIN_MODELS: dict[str, str] = {}
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -187,7 +188,12 @@ def _compile(request: dict[str, Any]) -> MachineCode:
     for option in request["options"]:
         if not hasattr(known, option):  # Triton would ignore it without a word
             raise CandidateError(f"{request['arch']} has no option {option!r}")
-    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in request["divisible"]}
+    aligned: dict[tuple[int], list[list[Any]]] = {}
+    for place, (name, kind) in enumerate(signature.items()):
+        if name in request["divisible"]:
+            aligned[(place,)] = [["tt.divisibility", 16]]
+        elif kind.startswith(("*", "i", "u")) or (kind == "constexpr" and _lists_constexprs()):
+            aligned[(place,)] = []  # says nothing, but the JIT's cache key has it: a launch finds what is compiled here
     with _told() as told:
         try:
             # By keyword: the order and the defaults of these have moved between versions.
@@ -201,6 +207,16 @@ def _compile(request: dict[str, Any]) -> MachineCode:
         except Exception as error:
             raise CandidateError(clean_error(error, told(), request["source"])) from None
     return _facts(request, code, f"triton {triton.__version__}")
+
+
+@functools.lru_cache(maxsize=1)
+def _lists_constexprs() -> bool:
+    """Whether this Triton's JIT names constexprs among the attributes too."""
+    from triton.runtime.jit import JITFunction
+
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        return re.search(r"""\bif x\[0\] == ['"]constexpr['"]""", inspect.getsource(JITFunction._pack_args)) is not None
+    return False
 
 
 def _facts(request: dict[str, Any], code: Any, compiler: str) -> MachineCode:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ class WorkerPool:
     memory_bytes: resident memory that one worker with its children may hold. start_timeout: seconds for a start,
     imports included. recycle_after: calls after which a worker is replaced, for compilers leak. extra: a file whose
     `TASKS` (name -> function) the workers add to theirs; without a kind they run in workers without torch or triton.
+    settings: environment variables of the workers beside, or instead of, those of `evaluators.process.environment`.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class WorkerPool:
         start_timeout: float = 120.0,
         recycle_after: int = 1000,
         extra: Path | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         if n < 1:
             raise ValueError(f"a pool has at least one worker of a kind, not {n}")
@@ -80,6 +82,7 @@ class WorkerPool:
         self._start_timeout = start_timeout
         self._recycle_after = recycle_after
         self._extra = extra.resolve() if extra else None
+        self._settings = dict(settings or {})
         self._groups = {kind: _Group() for kind in KINDS}
         self._changed = threading.Condition()
         self._closed = False
@@ -244,7 +247,7 @@ class WorkerPool:
             for _ in range(missing):
                 self._count += 1
                 try:
-                    worker = WorkerProcess(kind, self._home / f"{kind}-{self._count}", self._extra)
+                    worker = WorkerProcess(kind, self._home / f"{kind}-{self._count}", self._extra, self._settings)
                 except OSError as error:
                     self._failed(kind, f"{error}", "")
                     break

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,28 @@ _KEPT = (
     *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV"),
     *("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "TRITON_CUOBJDUMP_PATH", "TRITON_NVDISASM_PATH"),
 )
+# The launcher of a kernel is a little C program, compiled where it is launched.
+_KEPT_FOR_DEVICES = (
+    "CC",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "ROCM_PATH",
+    "HIP_PATH",
+    "TRITON_LIBCUDA_PATH",
+    "TRITON_LIBHIP_PATH",
+)
 
 
 class Stale(WorkerFailure):
     """The worker had died while it was idle: no candidate's fault, another worker takes the call."""
 
 
-def environment(kind: str, home: Path) -> dict[str, str]:
-    """The whole environment of a worker that lives in `home`. One thread each, for the workers are the parallelism."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+def environment(kind: str, home: Path, settings: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The whole environment of a worker that lives in `home`. One thread each, for the workers are the parallelism.
+
+    settings: what is otherwise than here; the device of a worker of kind "device", say."""
+    names = (*_KEPT, *_KEPT_FOR_DEVICES) if kind == "device" else _KEPT
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     places = [str(Path(__file__).resolve().parents[1]), *(p for p in sys.path if p and os.path.exists(p))]
     return kept | {
         "HOME": str(home),
@@ -64,13 +77,16 @@ def environment(kind: str, home: Path) -> dict[str, str]:
         "TRITON_DEFAULT_FP_FUSION": "1",
         # Read when triton is imported, hence two kinds of workers.
         "TRITON_INTERPRET": "1" if kind == "interpret" else "0",
+        **(settings or {}),
     }
 
 
 class WorkerProcess:
     """A started worker. Whoever holds it uses it alone; only `kill` is for any thread."""
 
-    def __init__(self, kind: str, home: Path, extra: Path | None = None) -> None:
+    def __init__(
+        self, kind: str, home: Path, extra: Path | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
         """Starts it and returns at once. `home` is made for it and removed with it. Linux ends it with the thread that
         called this, so call from one that lives as long as the worker is wanted."""
         self.kind = kind
@@ -92,7 +108,7 @@ class WorkerProcess:
                 stdout=log_end,
                 stderr=log_end,
                 cwd=home,
-                env=environment(kind, home),
+                env=environment(kind, home, settings),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )

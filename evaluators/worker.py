@@ -27,8 +27,12 @@ Task = Callable[[dict[str, Any], Sequence[bytes]], Answer]
 TASKS: dict[str, tuple[str, str, str]] = {
     "compile": ("compile", "evaluators.compiler", "compile_task"),
     "interpret": ("interpret", "evaluators.cpu", "interpret_task"),
+    "device_facts": ("device", "evaluators.device_tasks", "facts_task"),
+    "prepare": ("device", "evaluators.device_tasks", "prepare_task"),
+    "verify": ("device", "evaluators.device_tasks", "verify_task"),
+    "time": ("device", "evaluators.device_tasks", "time_task"),
 }
-KINDS = ("plain", "compile", "interpret")
+KINDS = ("plain", "compile", "interpret", "device")
 
 _PR_SET_PDEATHSIG = 1
 
@@ -92,6 +96,8 @@ def _preload(kind: str) -> None:
     for owner, module, _ in TASKS.values():
         if owner == kind:
             importlib.import_module(module)
+    if kind == "device":
+        importlib.import_module("evaluators.device_tasks").begin()
 
 
 def _run(request: wire.Frame, tasks: dict[str, tuple[str, str]], added: dict[str, Task]) -> wire.Frame:

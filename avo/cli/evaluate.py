@@ -25,7 +25,7 @@ def evaluate(
 
     Example: avo eval attention.avo --target attention --hw b200
     """
-    from avo import plugins
+    from avo import choosing, plugins
     from avo.cli.console import say, show_json
     from avo.cli.show import verdict
     from avo.files import read_text
@@ -33,9 +33,9 @@ def evaluate(
     from evaluators.evaluation import Status, score
 
     text = read_text(file)
-    chip = plugins.load("hardware", hw)
+    chip = choosing.chip(hw)
     found = job(target, workload or [], run=True)
-    judge = plugins.create("evaluator", evaluator, {"jobs": 1})
+    judge = plugins.create("evaluator", choosing.judge(evaluator, chip), {"jobs": 1, "hardware": chip})
     try:
         evaluation = judge.evaluate(text, found, chip)
     finally:

@@ -135,6 +135,8 @@ def _announce(parts: Parts) -> None:
         "archive": config.archive,
     }.items():
         say(entry(label, text))
+    for warning in getattr(parts.evaluator, "warnings", ()):
+        say(f"warning   {tame(warning)}")
     for place, w in enumerate(target.workloads):
         say(f"{'sizes' if place == 0 else '':<10}{w.name}")
     say()
@@ -143,8 +145,11 @@ def _announce(parts: Parts) -> None:
 def _mode(parts: Parts) -> tuple[str, str]:
     """Where times come from and why."""
     from evaluators.judge import LocalEvaluator
+    from evaluators.measured import MeasuredEvaluator
 
     chip = parts.hardware
+    if isinstance(parts.evaluator, MeasuredEvaluator):
+        return "measured", f"on {parts.evaluator.described()}"
     if not chip.claims_speed:
         return "none", "the host judges correctness alone, no time is claimed"
     if isinstance(parts.evaluator, LocalEvaluator):

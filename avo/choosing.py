@@ -1,0 +1,46 @@
+"""Measure or predict: what the chip that a person named and the devices of this machine make of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from avo.errors import UserMistake
+
+if TYPE_CHECKING:
+    from dsl.hardware import Hardware
+
+AUTO = "auto"
+
+
+def chip(name: str) -> Hardware:
+    """The chip of that name; `auto` is the one that is here. Raises UserMistake."""
+    from avo import plugins
+
+    if name != AUTO:
+        found: Hardware = plugins.load("hardware", name)
+        return found
+    from evaluators.device import NoDevice, automatic, local_devices
+
+    try:
+        return automatic(local_devices())
+    except NoDevice as error:
+        raise UserMistake(str(error)) from None
+
+
+def judge(name: str, hardware: Hardware) -> str:
+    """The evaluator to build: `local` measures where the chip is here, and predicts where no known device is.
+
+    Raises UserMistake where another chip is here than was named: whoever has one wants it measured.
+    """
+    if name != "local" or not hardware.claims_speed:
+        return name
+    from evaluators.device import NoDevice, chip_of, local_devices, matching
+
+    known = [device for device in local_devices() if chip_of(device) is not None]
+    if not known:
+        return name
+    try:
+        matching(known, hardware)
+    except NoDevice as error:
+        raise UserMistake(str(error)) from None
+    return "measured"

@@ -1,0 +1,218 @@
+"""Which devices are here, which chips they are, and who may use one: facts, matching, exclusive leases.
+
+NVIDIA devices are asked through the driver's library, without a CUDA context; others (AMD) through torch in a process
+of its own. A device whose chip is not known is no device for avo: peaks that nobody cited make no speed of light.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from dsl.hardware import HARDWARE, Hardware
+from evaluators import nvml
+from evaluators.failures import Unavailable
+
+
+class DeviceFacts(BaseModel):
+    """One device as it stands. Bytes, watts, MHz. `processes`: ids of others that compute on it when it was asked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    index: int = 0
+    name: str
+    uuid: str
+    vendor: str = "nvidia"
+    driver: str | None = None
+    memory_bytes: int = 0
+    memory_used_bytes: int = 0
+    power_limit_w: float | None = None
+    power_default_w: float | None = None
+    max_sm_mhz: int | None = None
+    max_memory_mhz: int | None = None
+    processes: tuple[int, ...] = ()
+    mig: bool = False
+    throttles: tuple[str, ...] = ()
+
+    def warnings(self, memory_bytes: int = 2 << 30) -> list[str]:
+        """What makes its times less than those of a free, uncapped card."""
+        found = []
+        if self.processes:
+            ids = ", ".join(map(str, self.processes))
+            found.append(f"other processes compute on {self.name}: {ids}")
+        elif self.memory_used_bytes > memory_bytes:
+            found.append(f"{self.memory_used_bytes >> 20} MiB of {self.name} are in use by somebody else")
+        if self.power_limit_w and self.power_default_w and self.power_limit_w < 0.97 * self.power_default_w:
+            found.append(
+                f"its power is capped at {self.power_limit_w:.0f} W; {self.power_default_w:.0f} W is the default"
+            )
+        found += [f"it is throttled now: {reason}" for reason in self.throttles if reason != "power cap"]
+        return found
+
+
+class NoDevice(Exception):
+    """The chip that a person asked for is not the one that is here; the message says how to go on."""
+
+
+def local_devices() -> list[DeviceFacts]:
+    """The devices that this process may use: those that CUDA_VISIBLE_DEVICES leaves, in its order."""
+    found = nvml.devices()
+    if found:
+        version = nvml.driver()
+        return visible([DeviceFacts(**d.facts(i), driver=version) for i, d in enumerate(found)], _masked())
+    if os.path.exists("/dev/kfd") or os.path.exists("/dev/nvidia0") or shutil.which("nvidia-smi"):
+        return _through_torch()
+    return []
+
+
+def _masked() -> str | None:
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def visible(devices: list[DeviceFacts], mask: str | None) -> list[DeviceFacts]:
+    """What a mask like `1,0` or `GPU-3f2a` leaves of them; a name that fits none ends the list, as in CUDA."""
+    if mask is None:
+        return devices
+    kept: list[DeviceFacts] = []
+    for name in (part.strip() for part in mask.split(",")):
+        if name.isdigit():
+            fits = [d for d in devices if d.index == int(name)]
+        else:
+            fits = [d for d in devices if name and d.uuid.startswith(name)]
+        if len(fits) != 1:
+            break
+        kept += fits
+    return kept
+
+
+_ASK = """
+import json, torch
+rows = []
+for i in range(torch.cuda.device_count()):
+    p = torch.cuda.get_device_properties(i)
+    row = {"index": i, "name": p.name, "uuid": "GPU-" + str(getattr(p, "uuid", i)), "memory_bytes": p.total_memory}
+    row |= {"vendor": "amd" if torch.version.hip else "nvidia", "driver": torch.version.hip or torch.version.cuda}
+    rows.append(row | {"arch": getattr(p, "gcnArchName", "").split(":")[0]})
+print(json.dumps(rows))
+"""
+
+
+def _through_torch() -> list[DeviceFacts]:
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
+        done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, timeout=120, check=True)
+        rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+        return [DeviceFacts(**{**row, "name": f"{row['name']} {row.pop('arch')}".strip()}) for row in rows]
+    return []
+
+
+# -- which chip it is ----------------------------------------------------------------------------------------------
+
+# A part of the device's name -> the chip, most specific first; what follows the number decides between form factors.
+_NAMES = (
+    (r"\bH200\b", "h200"),
+    (r"\bH100\b(?!.*(PCIe|NVL))", "h100"),
+    (r"\bB200\b", "b200"),
+    (r"\bA100\b", "a100"),
+    (r"\bRTX 4090\b", "rtx4090"),
+    (r"\bRTX 5090\b", "rtx5090"),
+    (r"\bMI300X\b", "mi300x"),
+    (r"\bMI355X\b|\bgfx950\b", "mi355x"),
+)
+
+
+def chip_of(device: DeviceFacts) -> Hardware | None:
+    """The chip that it is, None where avo knows no peaks for it."""
+    for pattern, name in _NAMES:
+        if re.search(pattern, device.name) and name in HARDWARE:
+            return HARDWARE[name]
+    return None
+
+
+def matching(devices: list[DeviceFacts], hardware: Hardware) -> list[DeviceFacts]:
+    """The devices that are this chip. Raises NoDevice where none is, or where one is cut by MIG."""
+    mine = [d for d in devices if (chip := chip_of(d)) is not None and chip.name == hardware.name]
+    if not mine:
+        raise NoDevice(_elsewhere(devices, hardware))
+    if cut := [d for d in mine if d.mig]:
+        raise NoDevice(
+            f"{cut[0].name} (device {cut[0].index}) is cut up by MIG: a slice has other peaks than {hardware.name}. "
+            "Switch MIG off (nvidia-smi -mig 0), choose another device with CUDA_VISIBLE_DEVICES, or predict: "
+            f"--hw {hardware.name} --evaluator predicted"
+        )
+    return mine
+
+
+def automatic(devices: list[DeviceFacts]) -> Hardware:
+    """The chip that is here, for `--hw auto`. Raises NoDevice where there is none, or none that is known."""
+    known = [chip for d in devices if (chip := chip_of(d)) is not None]
+    if not known:
+        here = ", ".join(d.name for d in devices)
+        what = f"the device here, {here}, is none that avo knows peaks of" if devices else "no device was found here"
+        raise NoDevice(f"--hw auto: {what}. Name a chip to predict times for: {', '.join(HARDWARE)}")
+    return known[0]
+
+
+def _elsewhere(devices: list[DeviceFacts], hardware: Hardware) -> str:
+    if not devices:
+        return f"no {hardware.name} is here, so nothing can be measured; --evaluator predicted predicts its times"
+    here = ", ".join(dict.fromkeys(d.name for d in devices))
+    known = list(dict.fromkeys(chip.name for d in devices if (chip := chip_of(d)) is not None))
+    measure = f"measure here with --hw {known[0]}, or " if known else ""
+    return f"the device here is {here}, not {hardware.name}: {measure}predict with --evaluator predicted"
+
+
+# -- who may use it ------------------------------------------------------------------------------------------------
+
+
+class Lease:
+    """Sole use of one device among avo's processes on this machine, by a file lock; ends with the process at last."""
+
+    def __init__(self, uuid: str, folder: Path | None = None) -> None:
+        place = folder or Path(tempfile.gettempdir())
+        self._path = place / f"avo-device-{re.sub(r'[^A-Za-z0-9-]', '_', uuid)}.lock"
+        self._file: IO[str] | None = None
+
+    def take(self, wait_s: float = 0.0) -> None:
+        """Raises Unavailable where another process holds it and keeps it for longer than that."""
+        import fcntl
+
+        if self._file is not None:
+            return
+        file = open(self._path, "a+")  # noqa: SIM115
+        with contextlib.suppress(OSError):
+            os.chmod(self._path, 0o666)
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() >= deadline:
+                    file.seek(0)
+                    owner = file.read().strip() or "unknown"
+                    file.close()
+                    raise Unavailable(
+                        f"the device is in use by another run of avo (process {owner}); wait for it, "
+                        "or choose another with CUDA_VISIBLE_DEVICES"
+                    ) from None
+                time.sleep(0.2)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,570 @@
+"""What a worker that owns a device does: says what it is, makes inputs, runs candidates, sums up errors, times.
+
+A worker judges nothing: it hands over figures and raw samples. A fault that poisons the device's context ends the
+process with its reason as the last line of its log: another worker takes over, with a context of its own. On a machine
+without a device the same tasks run on the CPU ("cpu"), for the tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import json
+import math
+import os
+import sys
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from evaluators import nvml
+from evaluators.compiler import load_source
+from evaluators.cpu import TORCH_DTYPES
+from evaluators.device_inputs import answers, figures, inputs_of, shifted, take
+from evaluators.guards import poison
+from evaluators.tolerance import BLOCK, SMALL_ROW
+from evaluators.worker import CandidateError
+
+Answer = tuple[dict[str, Any], Sequence[bytes]]
+
+FAULT_MARK = "avo device fault: "
+FAULT_STATUS = 70
+_ZONE = 4096
+_NAMES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
+_KEPT_BYTES = 0.4  # share of the device's memory that inputs and answers kept for the next candidate may hold
+_KEPT_MOST = 64  # jobs
+_GRAPH_BELOW_S = 150e-6  # a call shorter than this is launched from a graph: the host could not keep up
+_GRAPH_CALLS = 20
+# what torch and the drivers say of a context that is beyond repair
+_FATAL = (
+    "CUDA error",
+    "HIP error",
+    "illegal memory access",
+    "misaligned address",
+    "device-side assert",
+    "launch failed",
+)
+
+
+# -- life --------------------------------------------------------------------------------------------------------------
+
+
+def begin() -> None:
+    """Brings the device up and proves that it computes, before the worker says that it is ready."""
+    if not torch.cuda.is_available():
+        if os.environ.get("TRITON_INTERPRET") == "1":  # a simulated device, for tests
+            from evaluators.interpreter import install
+
+            install()
+            return
+        raise RuntimeError("torch sees no device: a driver is missing, or torch was built without CUDA or ROCm")
+    x = torch.ones((256, 256), device="cuda", dtype=torch.float32)
+    if float((x @ x).sum()) != 256.0**3:
+        raise RuntimeError("the device computes wrong sums")
+    torch.cuda.synchronize()
+    _listen()
+
+
+def facts_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
+    """What torch says of the device that this worker has."""
+    if not torch.cuda.is_available():
+        return {"name": "cpu", "uuid": "cpu", "torch": torch.__version__}, ()
+    p = torch.cuda.get_device_properties(0)
+    major, minor = torch.cuda.get_device_capability(0)
+    found = {
+        "name": p.name,
+        "uuid": f"GPU-{getattr(p, 'uuid', '')}",
+        "sms": p.multi_processor_count,
+        "memory_bytes": p.total_memory,
+        "l2_bytes": getattr(p, "L2_cache_size", 0),
+        "capability": [major, minor],
+        "arch": getattr(p, "gcnArchName", "").split(":")[0] or f"sm_{major}{minor}",
+        "torch": torch.__version__,
+        "runtime": torch.version.cuda or torch.version.hip,
+        "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+    }
+    return found, ()
+
+
+_compilations = {"hit": 0, "miss": 0}
+
+
+def _listen() -> None:
+    """Counts what Triton had to compile here instead of finding it where the compile workers left it."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from triton import knobs
+
+        def listener(**said: Any) -> None:
+            _compilations["hit" if said.get("cache_hit") else "miss"] += 1
+
+        knobs.compilation.listener = listener
+
+
+@contextlib.contextmanager
+def _guarded() -> Iterator[None]:
+    """Faults of a candidate: its own error, too much memory, or the end of this process."""
+    try:
+        yield
+    except (CandidateError, MemoryError):
+        raise
+    except torch.OutOfMemoryError:
+        _release()
+        raise MemoryError from None
+    except BaseException as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        if any(mark in str(error) for mark in _FATAL):
+            print(f"{FAULT_MARK}{first}", file=sys.stderr, flush=True)
+            os._exit(FAULT_STATUS)
+        raise CandidateError(f"{type(error).__name__}: {first[:400]}") from None
+
+
+def _sync() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _release() -> None:
+    _jobs.clear()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+# -- jobs: inputs and right answers, kept for the next candidate -------------------------------------------------------
+
+
+@dataclass
+class _Prepared:
+    job: Mapping[str, Any]
+    inputs: list[torch.Tensor]
+    prints: list[int]
+    right: list[list[tuple[torch.Tensor, ...]]]  # (oracle, honest) by slice, by output
+    more: list[list[torch.Tensor]] = field(default_factory=list)  # other inputs, to rotate
+
+    def bytes(self) -> int:
+        tensors = [*self.inputs, *(x for row in self.more for x in row), *(x for s in self.right for p in s for x in p)]
+        return sum(x.numel() * x.element_size() for x in tensors)
+
+
+_jobs: OrderedDict[str, _Prepared] = OrderedDict()
+
+
+def prepare_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
+    """Makes inputs and right answers of jobs; nothing of a candidate runs. What fails here is ours or the target's."""
+    began = time.perf_counter()
+    for job in payload["jobs"]:
+        _prepared(job)
+    _sync()
+    return {"seconds": time.perf_counter() - began, "kept": len(_jobs)}, ()
+
+
+def _prepared(job: Mapping[str, Any]) -> _Prepared:
+    key = json.dumps(job, sort_keys=True)
+    if key in _jobs:
+        _jobs.move_to_end(key)
+        return _jobs[key]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    room = torch.cuda.get_device_properties(0).total_memory * _KEPT_BYTES if device == "cuda" else 2e9
+    while len(_jobs) >= _KEPT_MOST or (_jobs and sum(p.bytes() for p in _jobs.values()) > room):
+        _jobs.popitem(last=False)
+    inputs = inputs_of(job, device, _function)
+    reference = _function(job["reference"])
+    right = []
+    for cut in job["slices"]:
+        # kept as float32: 24 bits are enough to judge narrow outputs by, and float32 ones are small
+        keep = torch.float64 if any(t["dtype"] in ("f32", "f64") for t in job["outputs"]) else torch.float32
+        found = answers(job, inputs, cut, reference)
+        right.append([tuple(x.to(keep) if x.is_floating_point() else x for x in pair) for pair in found])
+        del found
+    more: list[list[torch.Tensor]] = []
+    wanted = _sets(inputs, job)
+    for turn in range(1, wanted):
+        if job["make_inputs"] is None:
+            more.append(inputs_of({**job, "seed": job["seed"] + turn}, device, _function))
+        else:
+            more.append(shifted(inputs, turn))
+    if device == "cuda":
+        torch.cuda.empty_cache()  # what the right answers took in between is big
+    made = _Prepared(job, inputs, [_print(x) for x in inputs], right, more)
+    _jobs[key] = made
+    return made
+
+
+def _sets(inputs: list[torch.Tensor], job: Mapping[str, Any]) -> int:
+    """How many sets of inputs take turns: enough that none is still in the L2 when its turn comes again."""
+    if not job.get("rotate"):
+        return 1
+    size = sum(x.numel() * x.element_size() for x in inputs)
+    l2 = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) if torch.cuda.is_available() else 0
+    return max(2, min(32, math.ceil(3 * l2 / max(1, size))))
+
+
+def _print(tensor: torch.Tensor) -> int:
+    """A fingerprint of the bytes: their sum as integers, which any stray write would change."""
+    flat = tensor.contiguous().reshape(-1).view(torch.uint8)
+    whole = flat[: flat.numel() // 4 * 4].view(torch.int32)
+    return int(whole.sum(dtype=torch.int64)) + int(flat[flat.numel() // 4 * 4 :].sum(dtype=torch.int64))
+
+
+_functions: dict[str, Callable[..., Any]] = {}
+
+
+def _function(where: Mapping[str, str]) -> Callable[..., Any]:
+    """A target's own function: from its module where that imports, else from its file."""
+    key = json.dumps(where, sort_keys=True)
+    if key not in _functions:
+        module: Any = None
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(where["module"])
+        if module is None or not hasattr(module, where["name"].partition(".")[0]):
+            spec = importlib.util.spec_from_file_location(f"target_{abs(hash(where['file']))}", where["file"])
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        found: Any = module
+        for part in where["name"].split("."):
+            found = getattr(found, part)
+        _functions[key] = found
+    return _functions[key]
+
+
+# -- running a candidate -----------------------------------------------------------------------------------------------
+
+
+def _entry(arm: Mapping[str, Any]) -> Callable[..., Any]:
+    module = load_source(arm["source"])
+    entry = getattr(module, arm["entry"], None)
+    if not callable(entry):
+        raise CandidateError(f"the source has no function {arm['entry']!r}")
+    return entry
+
+
+def verify_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
+    """Runs a candidate on each job with poisoned, guarded outputs, twice; sums up its errors on each slice."""
+    began = time.perf_counter()
+    before = dict(_compilations)
+    rows = []
+    with torch.no_grad():
+        for job in payload["jobs"]:
+            prepared = _prepared(job)
+            with _guarded():
+                entry = _entry(payload["arm"])
+                rows.append(_verify(entry, prepared, payload.get("repeats", 2)))
+    compiled = {name: _compilations[name] - before[name] for name in _compilations}
+    return {"rows": rows, "seconds": time.perf_counter() - began, "compilations": compiled}, ()
+
+
+def _verify(entry: Callable[..., Any], prepared: _Prepared, repeats: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"outputs": [], "mutated": [], "strayed": [], "repeatable": True}
+    first: tuple[Any, ...] | None = None
+    for _ in range(repeats):
+        with _Guards() as guards:
+            outputs = _tuple(entry(*prepared.inputs, **prepared.job["params"]))
+            _sync()
+        found = [
+            _describe(x, t, prepared.inputs, guards) for x, t in zip(outputs, prepared.job["outputs"], strict=False)
+        ]
+        row["count"] = len(outputs)
+        row["strayed"] = sorted({*row["strayed"], *guards.strayed()})
+        if first is None:
+            row["outputs"], first = found, outputs
+        elif not all(_same(a, b) for a, b in zip(first, outputs, strict=False)):
+            row["repeatable"] = False
+            _measure(row, outputs, prepared)  # both runs have to be right
+        if first is outputs:
+            _measure(row, outputs, prepared)
+    names = [t["name"] for t in prepared.job["inputs"]]
+    prints = zip(names, prepared.inputs, prepared.prints, strict=True)
+    row["mutated"] = [name for name, x, known in prints if _print(x) != known]
+    if row["mutated"]:
+        _jobs.clear()
+    return row
+
+
+def _measure(row: dict[str, Any], outputs: Sequence[Any], prepared: _Prepared) -> None:
+    """Adds the figures of each slice to what is known of each output."""
+    for i, (x, t) in enumerate(zip(outputs, prepared.job["outputs"], strict=False)):
+        described = row["outputs"][i]
+        if described["dtype"] != t["dtype"] or described["shape"] != t["shape"]:
+            continue
+        described.setdefault("figures", [])
+        described["figures"] += _errors(x, i, prepared)
+
+
+def _errors(output: torch.Tensor, place: int, prepared: _Prepared) -> list[dict[str, Any]]:
+    t, found = prepared.job["outputs"][place], []
+    for cut, right in zip(prepared.job["slices"], prepared.right, strict=True):
+        oracle, honest = (x.double() if x.is_floating_point() else x for x in right[place])
+        part = take(output, t["axes"], cut)
+        found.append({"slice": cut, **figures(part, oracle, honest, BLOCK, SMALL_ROW)})
+    return found
+
+
+def _describe(x: Any, t: Mapping[str, Any], inputs: Sequence[torch.Tensor], guards: _Guards) -> dict[str, Any]:
+    if type(x) is not torch.Tensor or x.layout != torch.strided:
+        raise CandidateError(f"output {t['name']} is a {type(x).__name__}, not a plain tensor")
+    if x.device.type != inputs[0].device.type:
+        raise CandidateError(f"output {t['name']} is on {x.device}")
+    storage = x.untyped_storage().data_ptr()
+    alias = [i for i, y in enumerate(inputs) if x.numel() and y.untyped_storage().data_ptr() == storage]
+    return {
+        "name": t["name"],
+        "dtype": _NAMES.get(str(x.dtype).removeprefix("torch."), str(x.dtype)),
+        "shape": list(x.shape),
+        "contiguous": x.is_contiguous(),
+        "alias": alias[0] if alias else None,
+        "unwritten": guards.unwritten(x),
+    }
+
+
+def _same(a: Any, b: Any) -> bool:
+    if type(a) is not torch.Tensor or type(b) is not torch.Tensor or a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(torch.equal(_bytes(a), _bytes(b)))
+
+
+def _bytes(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _tuple(result: Any) -> tuple[Any, ...]:
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+class _Guards:
+    """Has `torch.empty` give poison between guard zones while it is entered, and looks at the zones afterwards."""
+
+    def __init__(self) -> None:
+        self._zones: list[tuple[torch.Tensor, int, int, int]] = []
+        self._empty: Any = None
+
+    def __enter__(self) -> _Guards:
+        self._empty = torch.empty
+        torch.empty = self._guard
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        torch.empty = self._empty
+
+    def _guard(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        wanted: torch.Tensor = self._empty(*args, **kwargs)
+        if wanted.layout != torch.strided or wanted.numel() == 0 or not wanted.is_contiguous():
+            return wanted
+        size, byte = wanted.numel() * wanted.element_size(), poison(wanted.dtype)
+        shape, dtype, device = wanted.shape, wanted.dtype, wanted.device
+        del wanted
+        end = _ZONE + size
+        whole = self._empty((end + _ZONE + -size % 16,), dtype=torch.uint8, device=device).fill_(byte)
+        self._zones.append((whole, _ZONE, end, byte))
+        return whole[_ZONE:end].view(dtype).reshape(shape)
+
+    def strayed(self) -> list[str]:
+        """The outputs around which something was written."""
+        return [
+            f"output {i}"
+            for i, (whole, begin, end, byte) in enumerate(self._zones)
+            if bool((whole[:begin] != byte).any()) or bool((whole[end:] != byte).any())
+        ]
+
+    def unwritten(self, x: torch.Tensor) -> int:
+        """Elements that still hold the poison."""
+        pointer = x.untyped_storage().data_ptr()
+        known = [z for z in self._zones if z[0].data_ptr() == pointer]
+        if not known or x.dtype == torch.bool:
+            return 0
+        content = _bytes(x).view(-1, x.element_size())
+        return int((content == known[0][3]).all(dim=1).sum())
+
+
+# -- timing ------------------------------------------------------------------------------------------------------------
+
+
+def time_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
+    """Segments of calls back to back, one for each letter of `order` ("ABBA"): A is the first arm.
+
+    payload: arms, job, order, untimed_s, timed_s. A segment is seconds a call by the device's own clock, with the
+    host's beside it, and the SM clock and power while it ran. The last output on the first inputs is judged again.
+    """
+    began = time.perf_counter()
+    before = dict(_compilations)
+    _meter.start()
+    prepared = _prepared(payload["job"])
+    samples: list[dict[str, Any]] = []
+    rechecks: list[dict[str, Any]] = []
+    with torch.no_grad(), _guarded():
+        arms = [_Arm(arm, prepared) for arm in payload["arms"]]
+        for arm in arms:
+            arm.settle()
+        graphs = all(arm.call_s < _GRAPH_BELOW_S for arm in arms) and torch.cuda.is_available()
+        if graphs:
+            for arm in arms:
+                arm.capture()
+        for letter in payload["order"]:
+            place = ord(letter) - ord("A")
+            samples.append({"arm": place, **arms[place].segment(payload["untimed_s"], payload["timed_s"])})
+        for arm in arms:
+            outputs = arm.last()
+            found = [
+                {"output": i, **f}
+                for i, x in enumerate(outputs[: len(payload["job"]["outputs"])])
+                for f in _errors(x, i, prepared)
+            ]
+            rechecks.append({"figures": found})
+    names = [t["name"] for t in prepared.job["inputs"]]
+    prints = zip(names, prepared.inputs, prepared.prints, strict=True)
+    mutated = [name for name, x, known in prints if _print(x) != known]
+    compiled = {name: _compilations[name] - before[name] for name in _compilations}
+    result = {
+        "samples": samples,
+        "rechecks": rechecks,
+        "mutated": mutated,
+        "graphs": graphs,
+        "sets": 1 + len(prepared.more),
+        "seconds": time.perf_counter() - began,
+        "compilations": compiled,
+    }
+    return result, ()
+
+
+class _Arm:
+    """One entry on rotating inputs."""
+
+    def __init__(self, arm: Mapping[str, Any], prepared: _Prepared) -> None:
+        self._entry = _entry(arm)
+        self._name = f"{hashlib.sha256(arm['source'].encode()).hexdigest()} {prepared.job['workload']}"
+        self._sets = [prepared.inputs, *prepared.more]
+        self._params = prepared.job["params"]
+        self._turn = 0
+        self._graph: Any = None
+        self._calls_each = 1
+        self._kept: tuple[Any, ...] = ()
+        self.call_s = 0.0
+
+    def _call(self) -> None:
+        place = self._turn % len(self._sets)
+        self._turn += 1
+        result = self._entry(*self._sets[place], **self._params)
+        if place == 0:
+            self._kept = _tuple(result)
+
+    def settle(self) -> None:
+        """The first calls, which load code; then what one call takes, roughly."""
+        self._call()
+        _sync()
+        if self._name in _call_s:  # loaded and measured before
+            self.call_s = _call_s[self._name]
+            return
+        seconds = _timed(self._call, 1)[0]
+        if seconds < 5e-3:
+            seconds = _timed(self._call, max(3, min(50, int(5e-3 / max(seconds, 1e-6)))))[0]
+        self.call_s = seconds
+
+    def capture(self) -> None:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._call()
+        torch.cuda.current_stream().wait_stream(side)
+        self._turn = 0
+        graph = torch.cuda.CUDAGraph()
+        calls = len(self._sets) * math.ceil(_GRAPH_CALLS / len(self._sets))
+        with torch.cuda.graph(graph):
+            for _ in range(calls):
+                self._call()
+        graph.replay()
+        _sync()
+        self._graph, self._calls_each = graph, calls
+        self.call_s = _timed(graph.replay, 3)[0] / calls
+
+    def segment(self, untimed_s: float, timed_s: float) -> dict[str, Any]:
+        step: Callable[[], Any] = self._call if self._graph is None else self._graph.replay
+        each = self._calls_each
+        one = max(self.call_s * each, 1e-7)
+        for _ in range(max(1, math.ceil(untimed_s / one))):
+            step()
+        count = max(1, math.ceil(timed_s / one))
+        began = time.monotonic()
+        seconds, wall = _timed(step, count)
+        self.call_s = seconds / each
+        if self._graph is None:
+            _call_s[self._name] = self.call_s
+        state = _meter.between(began, time.monotonic())
+        return {"seconds": seconds / each, "calls": count * each, "wall_s": wall / each, **state}
+
+    def last(self) -> tuple[Any, ...]:
+        """The output of the last call on the first inputs."""
+        if self._graph is None and not self._kept:
+            self._turn = 0
+            self._call()
+        _sync()
+        return self._kept
+
+
+_call_s: dict[str, float] = {}  # source and workload -> seconds a call, so that a second look need not find it again
+
+
+class _Meter:
+    """Clock, power and heat of the device, read in the background: a reading may take longer than a segment."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, dict[str, Any]]] = deque(maxlen=256)
+        self._started = False
+
+    def start(self) -> None:
+        if self._started or not torch.cuda.is_available():
+            return
+        self._started = True
+        device = nvml.by_uuid(facts_task({}, ())[0]["uuid"])
+        if device is not None:
+            threading.Thread(target=self._read, args=(device,), daemon=True).start()
+
+    def _read(self, device: nvml.Nvml) -> None:
+        while True:
+            self._readings.append((time.monotonic(), device.reading()))
+            time.sleep(0.02)
+
+    def between(self, began: float, ended: float) -> dict[str, Any]:
+        """The mean of the readings in that time, or the last before it."""
+        every = list(self._readings)
+        found = [r for t, r in every if began <= t <= ended] or [r for _, r in every[-1:]]
+
+        def mean(name: str) -> float | None:
+            values = [r[name] for r in found if r[name] is not None]
+            return sum(values) / len(values) if values else None
+
+        mhz, celsius = mean("sm_mhz"), mean("celsius")
+        return {
+            "sm_mhz": None if mhz is None else round(mhz),
+            "watts": mean("watts"),
+            "celsius": None if celsius is None else round(celsius),
+            "throttles": sorted({name for r in found for name in r["throttles"]}),
+        }
+
+
+_meter = _Meter()
+
+
+def _timed(step: Callable[[], Any], count: int) -> tuple[float, float]:
+    """(seconds a step by the device's clock, by the host's) of `count` steps back to back."""
+    if not torch.cuda.is_available():
+        began = time.perf_counter()
+        for _ in range(count):
+            step()
+        seconds = (time.perf_counter() - began) / count
+        return seconds, seconds
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    host = time.perf_counter()
+    start.record()
+    for _ in range(count):
+        step()
+    stop.record()
+    stop.synchronize()
+    seconds = start.elapsed_time(stop) / 1000 / count
+    torch.cuda.synchronize()  # whatever runs on another stream is waited for by the host's clock
+    return seconds, (time.perf_counter() - host) / count

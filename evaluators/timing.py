@@ -1,0 +1,124 @@
+"""From raw samples to figures: the regime that they were taken in, paired ratios, intervals, the noise floor.
+
+Sustained regime: an arm runs at least 15 ms untimed and 30 ms timed back to back, two arms alternate (ABBA), no sleeps,
+no clock changes, fresh inputs that take turns. A short burst after a pause runs 5-10% faster on a card that its power
+limit holds, so no figure of one regime is ever compared with one of another. Workers only sample; this is the parent's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+CLOCKS_DIFFER = 1.5  # the host's clock may show this much more than the device's before somebody has to look
+CLOCKS_FROM_S = 5e-3  # of a segment; below it the host's own work shows
+
+
+@dataclass(frozen=True)
+class Regime:
+    """How a figure was taken; stands beside every one that is published. rounds: ABBA blocks at most."""
+
+    name: str = "sustained"
+    untimed_s: float = 0.015
+    timed_s: float = 0.030
+    rounds: int = 12
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Sample(BaseModel):
+    """One segment of one arm: seconds a call by the device's clock and by the host's, and the card's state in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    arm: int
+    seconds: float
+    calls: int
+    wall_s: float
+    sm_mhz: int | None = None
+    watts: float | None = None
+    celsius: int | None = None
+    throttles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A geometric mean with the interval that holds it with `confidence`."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float = 0.95
+
+
+def suspicious(samples: Sequence[Sample]) -> str | None:
+    """Why these samples cannot be believed: not finite, or work that the device's events did not see."""
+    for s in samples:
+        if not (math.isfinite(s.seconds) and s.seconds > 0 and s.calls >= 1):
+            return f"a segment of {s.calls} calls took {s.seconds!r} s a call"
+        if s.wall_s * s.calls > CLOCKS_FROM_S and s.wall_s > CLOCKS_DIFFER * s.seconds:
+            return (
+                f"the host waited {s.wall_s:.3g} s a call where the device's clock saw {s.seconds:.3g} s: "
+                "something ran outside of the timed stream, or the host could not keep up"
+            )
+    return None
+
+
+def paired(samples: Sequence[Sample]) -> list[float]:
+    """The log of time(A) / time(B) of each ABBA block: a drift of the clock within it cancels."""
+    found = []
+    for i in range(0, len(samples) - 3, 4):
+        block = samples[i : i + 4]
+        mine = [math.log(s.seconds) for s in block if s.arm == 0]
+        other = [math.log(s.seconds) for s in block if s.arm == 1]
+        found.append(sum(mine) / len(mine) - sum(other) / len(other))
+    return found
+
+
+def bootstrap(values: Sequence[float], seed: int, confidence: float = 0.95, draws: int = 2000) -> Ratio:
+    """exp of the mean of logs, with the percentile interval of its bootstrap (Efron 1979); seeded, so repeatable."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0:
+        raise ValueError("an interval needs at least one value")
+    rng = np.random.default_rng(seed)
+    means = array[rng.integers(0, array.size, size=(draws, array.size))].mean(axis=1)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return Ratio(float(np.exp(array.mean())), float(np.exp(low)), float(np.exp(high)), confidence)
+
+
+def median(samples: Sequence[Sample], arm: int = 0) -> float:
+    """The middle of an arm's seconds a call."""
+    return float(np.median([s.seconds for s in samples if s.arm == arm]))
+
+
+def spread(values: Sequence[float]) -> float:
+    """Standard deviation of logs around their own mean; 0 for fewer than two."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """What a program against itself shows: `deviation` of one block's log ratio over `blocks` blocks, and its bias."""
+
+    deviation: float
+    bias: float
+    blocks: int
+
+    def facts(self) -> dict[str, float]:
+        return {"deviation": float(f"{self.deviation:.3g}"), "bias": float(f"{self.bias:.3g}"), "blocks": self.blocks}
+
+
+def noise_floor(blocks: Sequence[Sequence[float]]) -> NoiseFloor:
+    """Pooled over workloads: each inner list is the log ratios of one workload's A/A blocks."""
+    freedom = sum(max(0, len(b) - 1) for b in blocks)
+    squares = sum(float(np.var(b, ddof=1)) * (len(b) - 1) for b in blocks if len(b) > 1)
+    every = [v for b in blocks for v in b]
+    deviation = math.sqrt(squares / freedom) if freedom else 0.0
+    return NoiseFloor(deviation, float(np.mean(every)) if every else 0.0, len(every))
