@@ -32,7 +32,7 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[tuple[str
 def test_built_ins_are_listed_without_importing_them() -> None:
     assert "attention" in plugins.names("target")
     assert "b200" in plugins.names("hardware")
-    assert plugins.names("evaluator") == ["local"]
+    assert "local" in plugins.names("evaluator")
     assert "heuristic" in plugins.names("agent")
     assert plugins.names("model") == []
 
