@@ -180,8 +180,14 @@ def _weight(term: Term, args: list[Weight | None]) -> Weight | None:
     return None
 
 
-def pivots(outputs: Iterable[Term], axes: Iterable[str]) -> dict[Term, dict[Term, Weight | None]]:
-    """The maxima over `axes` that cancel in every output: each may be replaced by a running reference."""
+def pivots(
+    outputs: Iterable[Term], axes: Iterable[str], blocks: Iterable[str] = ()
+) -> dict[Term, dict[Term, Weight | None]]:
+    """The maxima over `axes` that cancel in every output: each may be replaced by a running reference.
+
+    blocks: block axes that one program has one index of, so that a maximum within them is one over all it walks.
+    """
+    inside = set(blocks)
     outs, walked = list(outputs), set(axes)
     found: dict[Term, dict[Term, Weight | None]] = {}
     for out in outs:
@@ -189,7 +195,7 @@ def pivots(outputs: Iterable[Term], axes: Iterable[str]) -> dict[Term, dict[Term
             if term in found or term.op != "reduce":
                 continue
             kind, over, within, _ = term.attr
-            if kind != "max" or not walked & set(over) or any(within):
+            if kind != "max" or not walked & set(over) or any(w and w not in inside for w in within):
                 continue
             table = weights(term, outs)
             carried = [w for t, w in table.items() if t.op == "reduce" and walked & set(t.attr[1]) and t is not term]

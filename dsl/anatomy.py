@@ -122,6 +122,7 @@ def _anatomy(program: Program, kernel: int) -> Anatomy:
     blocks = {
         t.attr[1]: _ratio(program, t.attr[2]) for t in scans if t.op == "scan" and t.attr[2] and t.attr[0] == "runmax"
     }
+    cut = {a for a in outputs if _ratio(program, a)}  # blocks of a fixed length
     contractions = _unique(c for t in sums if (c := contraction(t)) is not None)
     return Anatomy(
         writes=writes,
@@ -129,7 +130,7 @@ def _anatomy(program: Program, kernel: int) -> Anatomy:
         outputs=outputs,
         held=held,
         reduced=reduced,
-        streamable=tuple(a for a in _outermost(graph, sums) if a in reduced and a not in outputs),
+        streamable=tuple(a for a in _outermost(graph, sums, cut) if a in reduced and a not in outputs),
         within=tuple(a for a in reduced if a not in whole and a not in outputs),
         blocks=tuple(blocks.items()),
         loads=_loads(graph, terms, sums),
@@ -159,8 +160,11 @@ def _ratio(program: Program, coarse: str) -> int | None:
     return value.value if isinstance(value, Number) and isinstance(value.value, int) else None
 
 
-def _outermost(graph: Graph, sums: list[Term]) -> tuple[str, ...]:
-    """Axes of the reductions that no reduction over other axes encloses: one loop over such an axis meets them all."""
+def _outermost(graph: Graph, sums: list[Term], cut: set[str]) -> tuple[str, ...]:
+    """Axes of the reductions that no reduction over other axes encloses: one loop over such an axis meets them all.
+
+    cut: block axes of a fixed length that the grid may cut, so that a loop can walk one block.
+    """
     inside: set[Term] = set()
     for outer in sums:
         axes = set(outer.attr[1])
@@ -169,7 +173,7 @@ def _outermost(graph: Graph, sums: list[Term]) -> tuple[str, ...]:
                 inside.add(t)
     over = {a for t in sums for a in t.attr[1]}
     pairs = [pair for t in sums if t not in inside for pair in zip(t.attr[1], t.attr[2], strict=True)]
-    return _unique(a for a, block in pairs if not block or block in over)
+    return _unique(a for a, block in pairs if not block or block in over or block in cut)
 
 
 def _fine(graph: Graph, axes: tuple[str, ...], known: set[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from dsl.schedule import KernelSchedule
-from dsl.syntax import Number, Span
+from dsl.syntax import Number, Span, Word
 from dsl.terms import Graph, Term
 from dsl.tile import TileKernel
 from dsl.tiling.regions import NotLowered
@@ -33,6 +33,8 @@ def assign_roles(
 ) -> TileKernel:
     """The empty tile program: every axis has its role. Raises NotLowered where the schedule leaves none that works."""
     facts = _facts(graph, outputs)
+    if open_ := [d for d in schedule.directives if any(i.value == Word("?") for i in d.items)]:
+        raise NotLowered(f"`{open_[0].name}` leaves a number open", open_[0].span, "put a number for `?`")
     if not any(d.name in ("tile", "grid", "stream") for d in schedule.directives):
         schedule = naive(graph, schedule, facts)
     stream = (schedule.stream,) if schedule.stream else ()
@@ -158,9 +160,7 @@ def naive(graph: Graph, schedule: KernelSchedule, facts: _Facts) -> KernelSchedu
     tensors = [axes for n, (axes, _) in graph.tensors.items() if n not in facts.stored]
 
     def walked(a: str) -> bool:
-        if a in facts.written:
-            return a != last
-        return any(a in axes and axes[-1] != a for axes in tensors)
+        return a != last and any(a in axes and axes[-1] != a for axes in tensors)
 
     stream = next((a for a in facts.reduced if walked(a) and graph.axes[a].fine is None), None)
     stream = stream or next((a for a in facts.reduced if walked(a)), None)
