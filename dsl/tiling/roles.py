@@ -25,7 +25,7 @@ class _Facts:
     reduced: list[str] = field(default_factory=list)  # over all of it
     blocked: dict[str, str] = field(default_factory=dict)  # reduced within blocks: fine -> block axis
     seen: list[str] = field(default_factory=list)
-    scans: list[Term] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)  # tensors
 
 
 def assign_roles(
@@ -94,8 +94,8 @@ def _facts(graph: Graph, outputs: dict[str, Term]) -> _Facts:
             facts.seen += [a for a in t.axes if a not in facts.seen]
             if t.op == "collective" or (t.op == "scan" and t.attr[0] != "runmax"):
                 raise NotLowered(f"`{t.attr[0]}` has no lowering yet", graph.lines.get(t, Span()))
-            if t.op == "scan":
-                facts.scans.append(t)
+            if t.op == "input":
+                facts.read += [t.attr] * (t.attr not in facts.read)
             if t.op == "select":
                 facts.reduced += [t.attr[1]] * (t.attr[1] not in facts.reduced)
             if t.op == "reduce":
@@ -157,7 +157,7 @@ def naive(graph: Graph, schedule: KernelSchedule, facts: _Facts) -> KernelSchedu
             tile[a] = length
     first = next(iter(facts.stored.values()), ())
     last = first[-1] if first else ""
-    tensors = [axes for n, (axes, _) in graph.tensors.items() if n not in facts.stored]
+    tensors = [graph.tensors[n][0] for n in facts.read]
 
     def walked(a: str) -> bool:
         return a != last and any(a in axes and axes[-1] != a for axes in tensors)
