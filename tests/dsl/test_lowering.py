@@ -51,7 +51,7 @@ def test_a_launch_is_what_the_jit_would_choose() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("kernel t\nin x[r c] f32\nout y[r c] bool\ny = topk[c](x, 3)\n", "`topk` has no lowering yet"),
+        ("kernel t\nin x[r c] f32\nout y[r c] f32\ny = runsum[c](x)\n", "`runsum` has no lowering yet"),
         ("kernel t\nin x[r c] f32\nout y[r] i32\ny = argmax[c](x)\n", "`argmax` has no lowering yet"),
     ],
 )
