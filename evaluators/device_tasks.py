@@ -101,8 +101,8 @@ def _listen() -> None:
     with contextlib.suppress(ImportError, AttributeError):
         from triton import knobs
 
-        def listener(**said: Any) -> None:
-            _compilations["hit" if said.get("cache_hit") else "miss"] += 1
+        def listener(*rest: Any, **said: Any) -> None:
+            _compilations["hit" if said.get("cache_hit", rest[-1] if rest else False) else "miss"] += 1
 
         knobs.compilation.listener = listener
 

@@ -195,11 +195,6 @@ class MeasuredEvaluator(LocalEvaluator):
         self._counts: dict[str, int] = {}
         self._device_s: dict[int, float] = {}
 
-    @property
-    def key(self) -> str:
-        """What verdicts depend on beside target, chip and versions."""
-        return f"{self.regime} {self.rules} {[f.facts.name for f in self.slots]}"
-
     def described(self) -> str:
         """For people: the devices and the regime."""
         names = ", ".join(f"{s.facts.name} ({s.facts.uuid[:12]})" for s in self.slots)

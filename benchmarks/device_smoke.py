@@ -1,0 +1,134 @@
+"""Is this machine ready to measure? Facts, worker starts, cache hits, errors, times and faults, each with its seconds.
+
+python benchmarks/device_smoke.py [--target attention] [--program FILE] [--faults 3]     (on a machine with a GPU)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from dsl.hardware import hardware
+from evaluators.device import automatic, local_devices
+from evaluators.evaluation import score
+from evaluators.failures import WorkerFailure
+from evaluators.loading import complete
+from evaluators.measured import MeasuredEvaluator
+from evaluators.targets import target
+
+# An honest wrapper around a kernel that reads far outside of its tensors, and one that never ends.
+FAULTS = {
+    "illegal address": """
+import torch, triton, triton.language as tl
+@triton.jit
+def k(x, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x + i.to(tl.int64) * 1073741824 + 99999999999, i)
+def entry(*inputs, **params):
+    o = torch.empty((1024,), device=inputs[0].device, dtype=torch.int32)
+    k[(8,)](o, 1024, B=128)
+    return o
+""",
+    "hang": """
+import torch, triton, triton.language as tl
+@triton.jit
+def k(x, B: tl.constexpr):
+    i = tl.arange(0, B)
+    v = tl.load(x + i, volatile=True)
+    while tl.sum(v * 0, 0) == 0:
+        v = tl.load(x + i, volatile=True)
+    tl.store(x + i, v)
+def entry(*inputs, **params):
+    o = torch.zeros((128,), device=inputs[0].device, dtype=torch.int32)
+    k[(1,)](o, B=128)
+    return o
+""",
+    "out of memory": """
+import torch
+def entry(*inputs, **params):
+    return torch.zeros((1 << 40,), device=inputs[0].device, dtype=torch.int32)
+""",
+}
+
+
+def main() -> None:
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--target", default="attention")
+    flags.add_argument("--program", default=None)
+    flags.add_argument("--faults", type=int, default=1)
+    flags = flags.parse_args()
+    began = time.monotonic()
+
+    def said(what: str, *more: object) -> None:
+        print(f"{time.monotonic() - began:7.2f} s  {what}", *more, flush=True)
+
+    devices = local_devices()
+    for d in devices:
+        said("device", d.model_dump_json(), "warnings:", d.warnings())
+    chip = automatic(devices)
+    said("chip", chip.name)
+    job = complete(target(flags.target))
+    texts = [job.seed] + ([Path(flags.program).read_text()] if flags.program else [])
+    judge = MeasuredEvaluator(hardware(chip.name), jobs=2, seed=1)
+    try:
+        for text in (*texts, texts[-1]):
+            before = [(s.misses, s.busy_s) for s in judge.slots]
+            start = time.monotonic()
+            found = judge.evaluate(text, job, chip)
+            said(f"{found.status} {found.message} score {score(found).measured} in {time.monotonic() - start:.2f} s")
+            for gate in found.gates:
+                said(f"    {gate.gate:<12}{gate.seconds:8.2f} s {gate.message}")
+            for w in found.workloads:
+                if w.measured_s:
+                    scale = 1e-12 if job.unit == "TFLOP/s" else 1e-9
+                    last = w.detail["samples"][-1]
+                    low, high = w.detail["interval_s"]
+                    said(
+                        f"    {w.workload:<56}{w.measured_s * 1e3:9.3f} ms +-{(high - low) / 2 / w.measured_s:6.2%}"
+                        f"{w.work / w.measured_s * scale:9.1f} {job.unit}, predicted {w.predicted_s * 1e3:.3f} ms,"
+                        f" {last['sm_mhz']} MHz, {last['watts']} W, {last['calls']} calls"
+                    )
+            if found.status != "ok":
+                bad = next((g for g in found.gates if not g.passed), None)
+                said("    " + json.dumps(bad.evidence if bad else {})[:2000])
+            after = [(s.misses - m, round(s.busy_s - b, 2)) for s, (m, b) in zip(judge.slots, before, strict=True)]
+            said("    kernels compiled on the device's worker, seconds busy:", after)
+        said("environment", json.dumps({k: v for k, v in found.environment.items() if k != "versions"}))
+        slot = judge.slots[0]
+        for _ in range(flags.faults):
+            for name, source in FAULTS.items():
+                start = time.monotonic()
+                payload = {"arm": {"source": source, "entry": "entry"}, "jobs": []}
+                small = _small(judge, job)
+                payload["jobs"] = [small]
+                try:
+                    slot.run("verify", payload, [small], 5.0)
+                    said(f"fault {name}: nothing happened")
+                except WorkerFailure as failure:
+                    said(
+                        f"fault {name}: {type(failure).__name__}: {failure.message} ({time.monotonic() - start:.2f} s)"
+                    )
+                start = time.monotonic()
+                good = judge.evaluate(texts[-1], job, chip)
+                said(f"    then a good one: {good.status} {good.message} after {time.monotonic() - start:.2f} s")
+    finally:
+        judge.close()
+    said("closed")
+
+
+def _small(judge: MeasuredEvaluator, job_target: object) -> dict:
+    from dsl.parser import parse
+    from evaluators.inputs import generator
+    from evaluators.measured import job
+
+    rng = generator(0, "faults")
+    return job(job_target, parse(job_target.seed), job_target.checks[0], "normal", 5, rng)  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    main()
