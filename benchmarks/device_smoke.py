@@ -1,6 +1,7 @@
 """Is this machine ready to measure? Facts, worker starts, cache hits, errors, times and faults, each with its seconds.
 
 python benchmarks/device_smoke.py [--target attention] [--program FILE] [--faults 3]     (on a machine with a GPU)
+Without --program, attention's second program is the schedule that is known to be good on Hopper.
 """
 
 from __future__ import annotations
@@ -10,16 +11,33 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from dsl.hardware import hardware
+from dsl.parser import parse
 from evaluators.device import automatic, local_devices
 from evaluators.evaluation import score
 from evaluators.failures import WorkerFailure
+from evaluators.inputs import generator
 from evaluators.loading import complete
 from evaluators.measured import MeasuredEvaluator
+from evaluators.measured import job as measured_job
+from evaluators.target import Target
 from evaluators.targets import target
+
+GOOD = """
+schedule
+tile m=128 n=64
+grid b h m
+order longest_first
+stream n stages=2
+split masked
+load tma
+exponent exp2
+warps 4
+"""
 
 # An honest wrapper around a kernel that reads far outside of its tensors, and one that never ends.
 FAULTS = {
@@ -57,11 +75,11 @@ def entry(*inputs, **params):
 
 
 def main() -> None:
-    flags = argparse.ArgumentParser()
-    flags.add_argument("--target", default="attention")
-    flags.add_argument("--program", default=None)
-    flags.add_argument("--faults", type=int, default=1)
-    flags = flags.parse_args()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--target", default="attention")
+    parser.add_argument("--program", default=None)
+    parser.add_argument("--faults", type=int, default=1)
+    flags = parser.parse_args()
     began = time.monotonic()
 
     def said(what: str, *more: object) -> None:
@@ -73,7 +91,11 @@ def main() -> None:
     chip = automatic(devices)
     said("chip", chip.name)
     job = complete(target(flags.target))
-    texts = [job.seed] + ([Path(flags.program).read_text()] if flags.program else [])
+    texts = [job.seed]
+    if flags.program:
+        texts.append(Path(flags.program).read_text())
+    elif job.name == "attention":
+        texts.append(job.seed.partition("schedule")[0] + GOOD.strip() + "\n")
     judge = MeasuredEvaluator(hardware(chip.name), jobs=2, seed=1)
     try:
         for text in (*texts, texts[-1]):
@@ -103,9 +125,8 @@ def main() -> None:
         for _ in range(flags.faults):
             for name, source in FAULTS.items():
                 start = time.monotonic()
-                payload = {"arm": {"source": source, "entry": "entry"}, "jobs": []}
-                small = _small(judge, job)
-                payload["jobs"] = [small]
+                small = _small(job)
+                payload = {"arm": {"source": source, "entry": "entry"}, "jobs": [small]}
                 try:
                     slot.run("verify", payload, [small], 5.0)
                     said(f"fault {name}: nothing happened")
@@ -121,13 +142,9 @@ def main() -> None:
     said("closed")
 
 
-def _small(judge: MeasuredEvaluator, job_target: object) -> dict:
-    from dsl.parser import parse
-    from evaluators.inputs import generator
-    from evaluators.measured import job
-
+def _small(wanted: Target) -> dict[str, Any]:
     rng = generator(0, "faults")
-    return job(job_target, parse(job_target.seed), job_target.checks[0], "normal", 5, rng)  # type: ignore[attr-defined]
+    return measured_job(wanted, parse(wanted.seed), wanted.checks[0], "normal", 5, rng)
 
 
 if __name__ == "__main__":
