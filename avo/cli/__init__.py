@@ -27,6 +27,8 @@ VERBS = {
     "check": ("check", "Say everything that is wrong with a program."),
     "fmt": ("fmt", "Print a program in canonical form."),
     "knobs": ("knobs", "List what a program leaves open on a chip."),
+    "spec": ("spec", "Print the language on one page."),
+    "grammar": ("grammar", "Print a grammar for constrained decoding."),
     "lower": ("lower", "Print the Triton or machine code of a program."),
     "eval": ("evaluate", "Judge one program as a run does."),
     "sol": ("sol", "Print the speed of light of a target."),

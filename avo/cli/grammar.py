@@ -13,6 +13,7 @@ def grammar(
         str | None, typer.Option("--for", help="Only edits of this program's schedule; needs --hw.", metavar="FILE")
     ] = None,
     hw: Annotated[str | None, typer.Option(help="The chip whose legal values count.", metavar="CHIP")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it with its format as JSON.")] = False,
 ) -> None:
     """Print a grammar for constrained decoding.
 
@@ -21,7 +22,12 @@ def grammar(
 
     Example: avo grammar --format gbnf --for attention.avo --hw b200
     """
+    from avo import plugins
+    from avo.cli.console import show_json
     from avo.errors import UserMistake, unknown
+    from avo.files import read_program
+    from dsl.check import errors
+    from dsl.diagnostics import ProgramError
     from dsl.grammars import FORMATS, edit_grammar
     from dsl.grammars import grammar as whole
 
@@ -30,16 +36,15 @@ def grammar(
     if (file is None) != (hw is None):
         raise UserMistake("--for and --hw go together: the legal values of a program depend on the chip")
     if file is None or hw is None:
-        typer.echo(whole(form), nl=False)
-        return
-    from avo import plugins
-    from avo.files import read_program
-    from dsl.check import errors
-    from dsl.diagnostics import ProgramError
-
-    chip = plugins.load("hardware", hw)
-    text, program = read_program(file)
-    wrong = errors(program)
-    if wrong:
-        raise ProgramError(wrong, text, file)
-    typer.echo(edit_grammar(program, chip, form), nl=False)
+        text = whole(form)
+    else:
+        chip = plugins.load("hardware", hw)
+        source, program = read_program(file)
+        wrong = errors(program)
+        if wrong:
+            raise ProgramError(wrong, source, file)
+        text = edit_grammar(program, chip, form)
+    if as_json:
+        show_json({"format": form, "grammar": text})
+    else:
+        typer.echo(text, nl=False)

@@ -31,7 +31,18 @@ def knobs(
         show_json(found)
         return
     rows = [[k["name"], str(k["value"]), " ".join(map(str, k["legal"]))] for k in found]
-    say(table(["knob", "now", "legal"], rows) if rows else "this program leaves nothing open")
+    if not rows:
+        say("this program leaves nothing open")
+        return
+    say(table(["knob", "now", "legal"], rows))
+    say("")
+    meanings = dict.fromkeys((f"{k['directive']} {_key(k)}".strip(), k["doc"]) for k in found)
+    say(table(["knob", "what it decides"], [list(m) for m in meanings]))
+
+
+def _key(knob: dict[str, Any]) -> str:
+    """Tiles of all axes are one thing to explain."""
+    return "" if knob["directive"] == "tile" else str(knob["key"])
 
 
 def as_dict(knob: Knob) -> dict[str, Any]:

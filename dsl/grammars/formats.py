@@ -88,7 +88,7 @@ def _lark(rules: Rules, names: list[str], tokens: list[str]) -> str:
     new = {name: "start" if i == 0 else name for i, name in enumerate(names)}
     lines = []
     for name in names:
-        text = _show(rules[name], lambda n: new[n.name] if isinstance(n, Ref) else n.name, json.dumps)
+        text = shown(rules[name], lambda n: new[n.name] if isinstance(n, Ref) else n.name, json.dumps)
         lines += _wrapped(f"{new[name]}: ", text, "\n    | ")
     known = patterns()
     for name in tokens:
@@ -102,7 +102,7 @@ def _gbnf(rules: Rules, names: list[str], tokens: list[str]) -> str:
     terminals = {name: f"t-{name.strip('_').lower().replace('_', '-')}" for name in tokens}
     lines = []
     for name in names:
-        text = _show(rules[name], lambda n: new[n.name] if isinstance(n, Ref) else terminals[n.name], json.dumps)
+        text = shown(rules[name], lambda n: new[n.name] if isinstance(n, Ref) else terminals[n.name], json.dumps)
         lines += _wrapped(f"{new[name]} ::= ", text, " |\n    ")
     known = patterns()
     for name in tokens:
@@ -111,7 +111,9 @@ def _gbnf(rules: Rules, names: list[str], tokens: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _show(node: Node, name: Callable[[Ref | Tok], str], quote: Callable[[str], str]) -> str:
+def shown(
+    node: Node, name: Callable[[Ref | Tok], str] = lambda n: n.name, quote: Callable[[str], str] = json.dumps
+) -> str:
     """The node in the notation that both formats share."""
 
     def text(part: Node, tight: bool) -> str:

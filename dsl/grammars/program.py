@@ -175,13 +175,7 @@ def _slot(spec: DirectiveSpec, slot: Slot, index: int, kernel: Anatomy, hw: Hard
     if spec.name == "tile":
         return alt(*(_tile_item(axis, index, kernel, values) for axis in kernel.axes))
     if slot.names:
-        names = {
-            "grid": tuple(a for a in kernel.outputs if a not in kernel.held),
-            "stream": kernel.streamable,
-            "skip": tuple(name for name, _ in kernel.selectors),
-            "hold": tuple(load.tensor for load in kernel.loads),
-        }[spec.name]
-        return alt(*map(Lit, dict.fromkeys(names)))
+        return alt(*map(Lit, slot_names(spec, kernel)))
     if slot.size:
         return Tok("SIZE")
     grid = alt(*(Lit(a) for a in kernel.outputs if a not in kernel.held and a not in kernel.batch()))
@@ -191,9 +185,25 @@ def _slot(spec: DirectiveSpec, slot: Slot, index: int, kernel: Anatomy, hw: Hard
     return alt(*(Lit(str(n)) for n in sorted(numbers, key=int)), *forms)
 
 
+def slot_names(spec: DirectiveSpec, kernel: Anatomy) -> tuple[str, ...]:
+    """The names that an item of names may be in this kernel."""
+    names = {
+        "grid": tuple(a for a in kernel.outputs if a not in kernel.held),
+        "stream": kernel.streamable,
+        "skip": tuple(name for name, _ in kernel.selectors),
+        "hold": tuple(load.tensor for load in kernel.loads),
+    }[spec.name]
+    return tuple(dict.fromkeys(names))
+
+
 def _tile_item(axis: str, index: int, kernel: Anatomy, values: Found) -> Node:
+    return seq(Lit(f"{axis}="), alt(*map(Lit, axis_values(axis, index, kernel, values).split("|"))))
+
+
+def axis_values(axis: str, index: int, kernel: Anatomy, values: Found) -> str:
+    """`16|32|64|all`: what the tile of an axis may be."""
     known = values.get((index, "tile", axis), {})
-    options: list[Node] = [Lit(str(v)) for v in sorted(v for v in known if isinstance(v, int))]
+    options = [str(v) for v in sorted(v for v in known if isinstance(v, int))]
     if axis in (*kernel.reduced, *kernel.held) or "all" in known or not options:
-        options.append(Lit("all"))
-    return seq(SPACE, Lit(f"{axis}="), alt(*options))
+        options.append("all")
+    return "|".join(options)
