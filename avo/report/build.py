@@ -123,11 +123,23 @@ def _mode(evaluations: list[Evaluation]) -> Any:
 
 
 def _reason(evaluations: list[Evaluation], mode: str) -> str:
-    """Why times are not measured: in the evaluator's own words where it left some beside the environment."""
-    if mode == "measured" or not evaluations:
+    """How times were measured, or why not: in the evaluator's own words where it left some in the environment."""
+    if not evaluations:
         return ""
+    if mode == "measured":
+        return _regime(next(e.environment for e in evaluations if e.mode == "measured"))
     said = next((str(e.environment["mode_reason"]) for e in evaluations if e.environment.get("mode_reason")), "")
     return said or ("nothing was timed on a device" if mode == "predicted" else "correctness alone, no claim of speed")
+
+
+def _regime(environment: dict[str, Any]) -> str:
+    """Device and timing regime, which stand beside every measured figure."""
+    device, regime = environment.get("device"), environment.get("regime")
+    said = [str(device["name"])] if isinstance(device, dict) and device.get("name") else []
+    if isinstance(regime, dict) and regime.get("name"):
+        times = [f"{1e3 * regime[k]:g} ms {k[:-2]}" for k in ("untimed_s", "timed_s") if regime.get(k)]
+        said.append(f"{regime['name']} regime" + (f", {' then '.join(times)}" if times else ""))
+    return "; ".join(said)
 
 
 def _unit(evaluations: list[Evaluation]) -> Any:

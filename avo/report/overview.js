@@ -43,7 +43,7 @@ function drawTiles() {
     ["Candidates", `${number(DATA.total)}: ${counted(DATA.counts)}`],
     ["Commits", number(DATA.commits.length)],
     ["Limited by", limiter],
-    ["Times are", DATA.mode === "measured" ? "measured on the chip" : DATA.mode === "predicted" ? `predicted from machine code${DATA.mode_reason ? ` (${DATA.mode_reason})` : ""}` : `not judged${DATA.mode_reason ? `: ${DATA.mode_reason}` : ""}`],
+    ["Times are", DATA.mode === "measured" ? `measured on the chip${DATA.mode_reason ? ` (${DATA.mode_reason})` : ""}` : DATA.mode === "predicted" ? `predicted from machine code${DATA.mode_reason ? ` (${DATA.mode_reason})` : ""}` : `not judged${DATA.mode_reason ? `: ${DATA.mode_reason}` : ""}`],
     ["Budget", [
       budget.steps !== null ? `${number(budget.steps_used)} of ${plural(budget.steps, "step")}` : plural(budget.steps_used, "step"),
       budget.minutes_used !== null && `${number(budget.minutes_used, 2)}${budget.minutes !== null ? ` of ${number(budget.minutes, 2)}` : ""} minutes`,
@@ -62,6 +62,12 @@ function bottleneckOf(c) {
   const counts = new Map();
   for (const w of workloadsOf(c)) if (w.limiter) counts.set(w.limiter, (counts.get(w.limiter) || 0) + 1);
   return [...counts].sort((a, b) => b[1] - a[1]).map(([name, n]) => (counts.size > 1 ? `${name} (${n} of ${c.workloads.length})` : name)).join(", ");
+}
+
+// Half the interval of a measured time, as a share of it.
+function spread(w, kind) {
+  const interval = kind === "measured" ? (valueOf(w.detail) || {}).interval_s : null;
+  return Array.isArray(interval) && interval.length === 2 ? el("span", { class: "limit", text: `±${percent((interval[1] - interval[0]) / 2 / w[kind], 2)}` }) : null;
 }
 
 // A bar of the share of the speed of light, with a tick where the seed stands.
@@ -86,7 +92,7 @@ function drawWorkloads() {
         el("th", { scope: "row", "data-label": "Workload", class: "mono", text: info.label, title: w.name }),
         el("td", { "data-label": `Rate, ${kind}`, class: "num strong" }, number(rate(w.work, w[kind])), el("span", { class: "unit", text: UNIT })),
         el("td", { "data-label": "Over the seed", class: "num", text: before ? times(before / w[kind]) : "–" }),
-        el("td", { "data-label": `Time, ${kind}`, class: "num", text: seconds(w[kind]) }),
+        el("td", { "data-label": `Time, ${kind}`, class: "num" }, seconds(w[kind]), spread(w, kind)),
         el("td", { "data-label": "Speed of light", class: "num", text: seconds(w.floor) }),
         el("td", { "data-label": "Share of it", class: "wide" },
           el("span", { class: "barline" }, lightBar(share, before ? w.floor / before : 0, `${percent(share)} of the speed of light, ${kind}; the seed ${percent(before ? w.floor / before : null)}`), el("span", { class: "num", text: percent(share) }))),

@@ -26,7 +26,7 @@ function drawTimes(c) {
       el("thead", {}, el("tr", {}, heads.map((t, i) => el("th", { scope: "col", class: i > 0 && i < 5 ? "num" : "", text: t })))),
       el("tbody", {}, found.map((w) => el("tr", {},
         el("th", { scope: "row", class: "mono", "data-label": "Workload", title: w.name, text: infoOf(w).label }),
-        el("td", { class: "num", "data-label": `Time, ${kind}`, text: seconds(w[kind]) }),
+        el("td", { class: "num", "data-label": `Time, ${kind}` }, seconds(w[kind]), spread(w, kind)),
         el("td", { class: "num strong", "data-label": `${UNIT}, ${kind}`, text: w[kind] ? number(rate(w.work, w[kind])) : "–" }),
         el("td", { class: "num", "data-label": "Over the seed", text: base.get(w.name) && w[kind] ? times(base.get(w.name) / w[kind]) : "–" }),
         el("td", { class: "num", "data-label": "Of light", text: w[kind] ? percent(w.floor / w[kind]) : "–" }),
@@ -52,8 +52,16 @@ function drawParts(found) {
     return el("div", { class: "part" }, el("h5", { text: titles[k] }), table);
   });
   const rest = details.map((d) => Object.fromEntries(Object.entries(d).filter(([k]) => !(k in titles))));
-  return el("div", {}, tables, rest.some((d) => Object.keys(d).length) && el("div", { class: "part" }, el("h5", { text: "Also noted" }),
-    recordBox("detail", rest.map((d, i) => ({ name: infoOf(noted[i]).label, ...d })))));
+  return el("div", {}, tables, rest.some((d) => Object.keys(d).length) && alsoNoted(rest, noted));
+}
+
+// Raw samples and the like: long, so it is drawn when it is opened.
+function alsoNoted(rest, noted) {
+  const box = el("details", { class: "raw" }, el("summary", { text: "raw timings and what else was noted" }));
+  box.addEventListener("toggle", () => {
+    if (box.open && box.childElementCount === 1) box.append(...rest.map((d, i) => el("div", { class: "part" }, el("h5", { class: "mono", text: infoOf(noted[i]).label }), renderValue("detail", d))));
+  });
+  return box;
 }
 
 function drawCompare(c) {

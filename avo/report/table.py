@@ -76,7 +76,7 @@ def _headline(out: Console, model: ReportModel) -> None:
     elif model.mode == "none":
         out.print(Text(f"No time is claimed{why}."))
     else:
-        out.print(Text("Times are measured on the chip; predicted ones stand apart."))
+        out.print(Text(f"Times are measured on the chip{why}; predicted ones stand apart."))
     base = model.by_k(model.baseline)
     for kind in KINDS:
         best = model.best(kind)

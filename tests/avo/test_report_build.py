@@ -32,6 +32,10 @@ def verdict(predicted: float, measured: float | None = None, spread: float = 0.0
             for w in TARGET.workloads
         ),
         source="# the emitted source\n",
+        environment={
+            "device": {"name": "NVIDIA H200"},
+            "regime": {"name": "sustained", "untimed_s": 0.015, "timed_s": 0.03, "rounds": 12},
+        },
     )
 
 
@@ -118,6 +122,7 @@ def test_a_measured_gain_carries_its_interval(tmp_path: Path) -> None:
         writer.add_candidate(1, "b" * 16, program(2, 4), agent="walk", parents=[0])
         writer.record_evaluation(1, verdict(9e-4, 8e-4, 1e-5))
     model = build_model(store, run.id)
+    assert model.mode_reason == "NVIDIA H200; sustained regime, 15 ms untimed then 30 ms timed"
     gain = model.commits[1]
     assert (model.kind, gain.kind) == ("measured", "measured")
     assert gain.gain == pytest.approx(1.25)
