@@ -37,15 +37,18 @@ _BATCH = 64  # a longer axis that is neither reduced nor one of an output's last
 def ready(target: Target) -> Target:
     """The completed target, after everything that can be known about it without a candidate has been tried.
 
-    Imports torch and runs the reference on the tiny sizes. Raises TargetError.
+    Imports torch and runs the reference on the tiny sizes. Raises TargetError, also where an answer that skips the job
+    (zeros, a copy of an input, one that ignores an input) would pass the checks.
     """
     from evaluators.equivalence import insist
+    from evaluators.integrity.targets import insist_fit
 
     found = complete(target)
     program = seed_program(found)
     for workload in (*found.checks, *found.tiny):
         draw_inputs(found, program.algorithm, workload, "normal", generator(0, workload.name))
     insist(found, program)
+    insist_fit(found)
     return found
 
 
