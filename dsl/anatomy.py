@@ -55,9 +55,10 @@ class Contraction:
 class Anatomy:
     """One kernel of a program, whatever its schedule.
 
-    outputs: the axes of what it writes, in order. held: those of them that a reduction also runs over, so that every
-    tile needs them whole. streamable: reduced axes that one loop can walk. axes: all that a schedule may name.
-    blocks: axis -> length of its blocks, where a running maximum fixes it (None: not a plain number).
+    outputs: the axes of what it writes, in order. held: those of them that a reduction also runs over, so that no grid
+    can cut them. streamable: reduced axes that a loop can walk (a held one twice: to reduce, then to write). within:
+    axes reduced only inside the block of a coarser output axis. axes: all that a schedule may name. blocks: axis ->
+    length of its blocks, where a running maximum fixes it (None: not a plain number).
     """
 
     writes: tuple[str, ...]
@@ -130,7 +131,7 @@ def _anatomy(program: Program, kernel: int) -> Anatomy:
         outputs=outputs,
         held=held,
         reduced=reduced,
-        streamable=tuple(a for a in _outermost(graph, sums, cut) if a in reduced and a not in outputs),
+        streamable=tuple(a for a in _outermost(graph, sums, cut) if a in reduced and (a not in outputs or a in held)),
         within=tuple(a for a in reduced if a not in whole and a not in outputs),
         blocks=tuple(blocks.items()),
         loads=_loads(graph, terms, sums),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dsl.anatomy import Anatomy, Sizes, anatomies, contraction
-from dsl.diagnostics import Diagnostic, nearest
+from dsl.diagnostics import Diagnostic, ProgramError, nearest
 from dsl.elaborate import elaborate
 from dsl.hardware import HARDWARE, Hardware
+from dsl.lowering import tile_program
 from dsl.schedule import kernels_of, resolve
 from dsl.schedule_form import effective, form
 from dsl.schedule_rules import fit, lacks
@@ -21,19 +23,33 @@ def check(program: Program, hw: Hardware | None = None, sizes: Sizes | None = No
     hw: the chip that it shall run on; None: what holds on any chip, and each `for` line on its own chips. sizes: axis
     -> extent of one workload, which makes the limits on memory exact; without them whole axes count as short.
     """
-    graph, found = elaborate(program)
-    found = list(found)
-    found += _kernels(program)
-    whole = not any(d.severity == "error" for d in found)
-    found += schedule_diagnostics(program, hw, sizes, anatomies(program) if whole else None)
-    if whole:
-        found += _contractions(graph, hw)
+    found = _wrong(program, hw, sizes)
+    if not any(d.severity == "error" or d.rule == "open-number" for d in found):
+        found += unlowered(program, hw, sizes)
     return sorted(dict.fromkeys(found), key=lambda d: (d.span.line, d.span.column))
 
 
 def errors(program: Program, hw: Hardware | None = None, sizes: Sizes | None = None) -> list[Diagnostic]:
     """Those that reject the program."""
-    return [d for d in check(program, hw, sizes) if d.severity == "error"]
+    found = [d for d in _wrong(program, hw, sizes) if d.severity == "error"]
+    return sorted(dict.fromkeys(found), key=lambda d: (d.span.line, d.span.column))
+
+
+def _wrong(program: Program, hw: Hardware | None, sizes: Sizes | None) -> list[Diagnostic]:
+    graph, found = elaborate(program)
+    found = [*found, *_kernels(program)]
+    whole = not any(d.severity == "error" for d in found)
+    found += schedule_diagnostics(program, hw, sizes, anatomies(program) if whole else None)
+    return found + (list(_contractions(graph, hw)) if whole else [])
+
+
+def unlowered(program: Program, hw: Hardware | None, sizes: Sizes | None) -> list[Diagnostic]:
+    """What this version cannot lower yet, by the lowering itself. The program is legal all the same."""
+    try:
+        tile_program(program, hw or HARDWARE["b200"], sizes)
+    except ProgramError as error:
+        return [replace(d, severity="warning") for d in error.diagnostics]
+    return []
 
 
 def schedule_diagnostics(

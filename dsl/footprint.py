@@ -60,19 +60,17 @@ def largest_value(kernel: Anatomy, held: dict[str, int]) -> tuple[int, tuple[str
 def shared_bytes(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware, sizes: Sizes | None) -> int:
     """Bytes of shared memory that one block needs at the very least for the operands of its contractions.
 
-    In a loop of S stages the operands that it walks are held S times (S - 1 times where loads pass through registers on
-    their way, as on AMD, and one at a time without a pipeline); what no trip changes is held once where the matrix
-    units read shared memory themselves (sm_90, sm_100).
+    In a loop of S stages the operands that it walks are held S times where hardware copies into shared memory by itself
+    (sm_90, sm_100, gfx950), S - 1 times elsewhere, and one at a time without a pipeline. What no trip
+    changes is held once on NVIDIA's chips.
     """
     held = lengths(kernel, schedule, sizes)
     staged = [load for load in kernel.loads if load.staged]
     walked = [load_bytes(kernel, x, held) for x in staged if schedule.stream in x.moved_by]
     inside = {t for c in kernel.contractions if schedule.stream in c.tiled for t in c.tensors}
     kept = [x for x in staged if schedule.stream not in x.moved_by and x.tensor in inside]
-    resident = [load_bytes(kernel, x, held) for x in kept]
-    reads_shared = hw.arch in ("sm_90", "sm_100")
+    resident = sum(load_bytes(kernel, x, held) for x in kept) if walked and hw.vendor == "nvidia" else 0
     if schedule.stages == 1:
-        loop = max(walked, default=0)
-    else:
-        loop = sum(walked) * (schedule.stages - (0 if reads_shared else 1))
-    return loop + (sum(resident) if reads_shared and walked else 0)
+        return resident + max(walked, default=0)
+    copies = schedule.stages - (0 if hw.arch in ("sm_90", "sm_100", "gfx950") else 1)
+    return resident + copies * sum(walked)

@@ -10,14 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dsl.anatomy import Anatomy, Sizes, anatomies
-from dsl.directives import DEFAULTS, DIRECTIVES
+from dsl.directives import DIRECTIVES
+from dsl.edits import directives_of, explicit, plain, set_knob, spelt
+from dsl.elaborate import elaborate
 from dsl.footprint import grid_of
 from dsl.hardware import Hardware
-from dsl.printer import canonical
-from dsl.schedule import KernelSchedule, kernels_of, resolve
+from dsl.schedule import KernelSchedule, resolve
 from dsl.schedule_form import OPEN, Effective, effective, form
 from dsl.schedule_rules import fit
-from dsl.syntax import Block, Directive, Item, Program, Word
+from dsl.syntax import Item, Number, Program, Word
+from dsl.tiling import NotLowered, tile_kernel
+
+__all__ = ["Knob", "Value", "explicit", "fill", "knob_named", "knobs", "neighbours", "plain", "set_knob", "settings"]
 
 Value = int | str
 
@@ -65,11 +69,12 @@ def knobs(program: Program, hw: Hardware, sizes: Sizes | None = None) -> list[Kn
 
     The algorithm must be free of errors. `sizes`: extents of the workload, which bound what fits in shared memory.
     """
-    kernels = anatomies(program)
+    program = explicit(program)
     found = []
-    for index, kernel in enumerate(kernels):
+    for index, kernel in enumerate(anatomies(program)):
         schedule = resolve(program, index, hw.arch, hw.name)
-        found_on = effective(_directives(program, index), hw)
+        lowers = _blocky(kernel) and _lowers(program, index, hw)
+        found_on = effective(directives_of(program, index), hw)
         for directive, key, value, values, number in _decisions(kernel, schedule, hw):
             knob = Knob(
                 index,
@@ -83,6 +88,8 @@ def knobs(program: Program, hw: Hardware, sizes: Sizes | None = None) -> list[Kn
                 values,
             )
             legal = tuple(v for v in values if _accepted(program, knob, v, hw, sizes, kernel))
+            if lowers and directive in ("tile", "stream"):
+                legal = tuple(v for v in legal if _lowers(set_knob(program, knob, v), index, hw))
             if len(legal) > 1 or knob.value == OPEN:
                 found.append(replace(knob, legal=legal))
     return found
@@ -90,6 +97,7 @@ def knobs(program: Program, hw: Hardware, sizes: Sizes | None = None) -> list[Kn
 
 def settings(program: Program, hw: Hardware) -> dict[str, Value]:
     """Knob name -> value as it stands, of every decision that `knobs` may offer; without asking what is legal."""
+    program = explicit(program)
     found: dict[str, Value] = {}
     for index, kernel in enumerate(anatomies(program)):
         schedule = resolve(program, index, hw.arch, hw.name)
@@ -100,9 +108,10 @@ def settings(program: Program, hw: Hardware) -> dict[str, Value]:
 
 def knob_named(program: Program, hw: Hardware, name: str) -> Knob:
     """The knob of this name as it stands, without its legal values: enough for `set_knob`. KeyError: there is none."""
+    program = explicit(program)
     for index, kernel in enumerate(anatomies(program)):
         schedule = resolve(program, index, hw.arch, hw.name)
-        found_on = effective(_directives(program, index), hw)
+        found_on = effective(directives_of(program, index), hw)
         for directive, key, value, values, number in _decisions(kernel, schedule, hw):
             chips = _deciding(found_on, directive, key)
             knob = Knob(index, directive, key, _current(found_on, directive, key, value), (), "", number, chips, values)
@@ -119,7 +128,7 @@ def _decisions(
     contracted = {a for c in kernel.contractions for a in c.tiled} - kernel.batch()
     for axis in (*grid, *([schedule.stream] if schedule.stream else [])):
         block = dict(kernel.blocks).get(axis)
-        if block is not None or (kernel.contractions and axis not in contracted):
+        if block is not None or (kernel.contractions and axis not in contracted) or not _cuttable(kernel, axis):
             continue
         value = schedule.tile.get(axis, 1)
         yield "tile", axis, value, _with(_ladder(kernel, axis, schedule), value), True
@@ -129,7 +138,7 @@ def _decisions(
         orders += [f"reverse({a})" for a in grid if a not in kernel.batch()]
         if kernel.masked:
             orders.append("longest_first")
-        yield "order", "", _spelt(name, args), _with(tuple(orders), _spelt(name, args)), False
+        yield "order", "", spelt(name, args), _with(tuple(orders), spelt(name, args)), False
     if hw.dies > 1:
         yield "swizzle", "", schedule.swizzle or "none", ("none", "dies"), False
     yield "persistent", "", "on" if schedule.persistent else "off", ("off", "on"), False
@@ -141,7 +150,7 @@ def _decisions(
         yield "split", "", "masked" if schedule.split_masked else "none", ("none", "masked"), False
     yield "load", "", schedule.load, ("pointer", "tma"), False
     if schedule.stream in kernel.pivots:
-        value = _spelt(*schedule.rescale)
+        value = spelt(*schedule.rescale)
         yield "rescale", "", value, _with(("always", "lazy(4)", "lazy(8)", "lazy(12)"), value), False
     if kernel.exponentials:
         yield "exponent", "", schedule.exponent, ("exp", "exp2"), False
@@ -150,6 +159,29 @@ def _decisions(
         yield "waves_per_eu", "", schedule.waves_per_eu, (0, 1, 2, 3, 4), True
         if kernel.contractions:
             yield "matrix_instr", "", schedule.matrix_instr, (0, 16, 32), False
+
+
+def _cuttable(kernel: Anatomy, axis: str) -> bool:
+    """Whether a grid axis may have any tile: every output has it, and none has blocks of it (its tile is one block)."""
+    if axis not in kernel.outputs:
+        return True
+    coarse = kernel.graph.axes[axis].fine in kernel.outputs
+    return not coarse and all(axis in axes for axes, _ in kernel.stores)
+
+
+def _blocky(kernel: Anatomy) -> bool:
+    """Whether the kernel has blocks of a fixed length, which not every tile fits."""
+    used = {a for axes in kernel.values for a in axes}
+    return any(isinstance(x.ratio, Number) for n, x in kernel.graph.axes.items() if n in used)
+
+
+def _lowers(program: Program, kernel: int, hw: Hardware) -> bool:
+    graph, _ = elaborate(program, kernel)
+    try:
+        tile_kernel(graph, resolve(program, kernel, hw.arch, hw.name), "k")
+    except NotLowered:
+        return False
+    return True
 
 
 def _ladder(kernel: Anatomy, axis: str, schedule: KernelSchedule) -> tuple[int, ...]:
@@ -178,7 +210,7 @@ def _doc(directive: str, key: str) -> str:
 
 def _accepted(program: Program, knob: Knob, value: Value, hw: Hardware, sizes: Sizes | None, kernel: Anatomy) -> bool:
     changed = set_knob(program, knob, value)
-    directives = _directives(changed, knob.kernel)
+    directives = directives_of(changed, knob.kernel)
     found = list(form(directives, "kernel", changed, kernel))
     if not any(d.severity == "error" for d in found):
         schedule = resolve(changed, knob.kernel, hw.arch, hw.name)
@@ -195,44 +227,7 @@ def fill(program: Program, hw: Hardware, sizes: Sizes | None = None) -> Program:
         program = set_knob(program, knob, knob.legal[len(knob.legal) // 2])
 
 
-def plain(program: Program) -> Program:
-    """The program without what only repeats a default: two that differ in nothing else become equal."""
-    blocks = []
-    for block in program.schedule.blocks:
-        kept = []
-        for d in block.directives:
-            if d.chips or not any(_repeats(d, i) for i in d.items):
-                kept.append(d)
-                continue
-            items = tuple(i for i in d.items if not _repeats(d, i))
-            if items and any(i.key is None for i in items):
-                kept.append(replace(d, items=items))
-        blocks.append(replace(block, directives=tuple(kept)))
-    return canonical(replace(program, schedule=replace(program.schedule, blocks=tuple(blocks))))
-
-
-def _repeats(d: Directive, item: Item) -> bool:
-    value = item.value if isinstance(item.value, int) else _spelt(item.value.id, item.value.args)
-    if item.key is None and len([i for i in d.items if i.key is None]) > 1:
-        return False
-    if item.key is None and any(i.key is not None for i in d.items):
-        return False  # `order row l2=8MiB` says more
-    return DEFAULTS.get(item.key or d.name) == value
-
-
-# Where a decision stands --------------------------------------------------------------------------------------------
-
-
-def _blocks(program: Program, kernel: int) -> list[int]:
-    """Places in `schedule.blocks` that schedule this kernel, as `dsl.schedule.resolve` finds them."""
-    writes = kernels_of(program)
-    last = kernel == len(writes) - 1
-    blocks = enumerate(program.schedule.blocks)
-    return [i for i, b in blocks if set(b.writes) == set(writes[kernel]) or (not b.writes and last)]
-
-
-def _directives(program: Program, kernel: int) -> list[Directive]:
-    return [d for i in _blocks(program, kernel) for d in program.schedule.blocks[i].directives]
+# Where a decision stands ----------------------------------------------------------------------------------------------
 
 
 def _item(found: dict[str, Effective], directive: str, key: str) -> Item | None:
@@ -255,126 +250,3 @@ def _deciding(found: dict[str, Effective], directive: str, key: str) -> tuple[st
     if e is None or item is None or not any(i is item for i in e.directive.items):
         return ()
     return e.directive.chips
-
-
-# Edits --------------------------------------------------------------------------------------------------------------
-
-
-def set_knob(program: Program, knob: Knob, value: Value) -> Program:
-    """The program with this decision changed, in canonical order.
-
-    Where a `for` line decides it on the knob's chip, that line is edited; a common line else. A default is not written
-    unless it has to override another line. Streaming another axis gives it a tile and makes the old one whole.
-    """
-    directive, key = knob.directive, knob.key
-    if directive == "stream" and not key:
-        return _restream(program, knob, value)
-    blocks = _blocks(program, knob.kernel)
-    if not blocks:
-        program, blocks = _with_block(program, knob.kernel)
-    for at in blocks:
-        block = program.schedule.blocks[at]
-        if any(d.name == directive and d.chips == knob.chips for d in block.directives) or at == blocks[-1]:
-            break
-    edited = _edit(block.directives, directive, key, value, knob.chips)
-    return canonical(_put(program, at, replace(block, directives=edited)))
-
-
-def _put(program: Program, at: int, block: Block) -> Program:
-    blocks = (*program.schedule.blocks[:at], block, *program.schedule.blocks[at + 1 :])
-    return replace(program, schedule=replace(program.schedule, blocks=blocks))
-
-
-def _with_block(program: Program, kernel: int) -> tuple[Program, list[int]]:
-    """A kernel without a block gets an empty one: the bare one for the last kernel (rule 18)."""
-    writes = kernels_of(program)
-    block = Block(() if kernel == len(writes) - 1 else writes[kernel], ())
-    blocks = (*program.schedule.blocks, block)
-    return replace(program, schedule=replace(program.schedule, blocks=blocks)), [len(blocks) - 1]
-
-
-def _edit(
-    directives: tuple[Directive, ...], name: str, key: str, value: Value, chips: tuple[str, ...]
-) -> tuple[Directive, ...]:
-    old = next((d for d in directives if d.name == name and d.chips == chips), None)
-    default = DEFAULTS.get(key or name) == value
-    if old is None:
-        if default:
-            return directives
-        return (*directives, Directive(name, (_new_item(key, value),), chips))
-    if default and not chips and not key and len(old.items) <= 1:
-        return tuple(d for d in directives if d is not old)
-    new = _new_item(key, value)
-    if default and not chips and key:
-        items = tuple(i for i in old.items if i.key != key)
-    elif any(i.key == (key or None) for i in old.items):
-        done = False
-        changed = []
-        for i in old.items:
-            if i.key == (key or None) and not done:
-                changed.append(replace(new, span=i.span))
-                done = True
-            else:
-                changed.append(i)
-        items = tuple(changed)
-    else:
-        items = (*old.items, new) if key else (new, *old.items)
-    if name == "persistent" and value == "on":
-        items = ()
-    return tuple(replace(d, items=items) if d is old else d for d in directives)
-
-
-def _new_item(key: str, value: Value) -> Item:
-    return Item(key or None, value if isinstance(value, int) else _word(value))
-
-
-def _word(text: str) -> Word:
-    """`lazy(8)` and `reverse(m)` as words."""
-    if not text.endswith(")"):
-        return Word(text)
-    name, _, inside = text[:-1].partition("(")
-    return Word(name, tuple(int(a) if a.strip().isdigit() else a.strip() for a in inside.split(",")))
-
-
-def _spelt(name: str, args: tuple[int | str, ...]) -> str:
-    return f"{name}({', '.join(map(str, args))})" if args else name
-
-
-def _restream(program: Program, knob: Knob, value: Value) -> Program:
-    """Another streamed axis, or none: the tiles follow, and what acts on the loop goes with it."""
-    blocks = _blocks(program, knob.kernel)
-    if not blocks:
-        program, blocks = _with_block(program, knob.kernel)
-    at = blocks[-1]
-    block = program.schedule.blocks[at]
-    old = knob.value
-    directives = list(block.directives)
-    if value == "none":
-        drop = ("stream", "split", "skip")
-        directives = [d for d in directives if d.name not in drop and not _pivoting(d)]
-    elif any(d.name == "stream" for d in directives):
-        directives = [
-            replace(d, items=tuple(replace(i, value=Word(str(value))) if i.key is None else i for i in d.items))
-            if d.name == "stream"
-            else d
-            for d in directives
-        ]
-    else:
-        directives.append(Directive("stream", (Item(None, Word(str(value))),)))
-    changed: list[Directive] = []
-    for d in directives:
-        if d.name == "tile":
-            items = tuple(i for i in d.items if i.key not in (old, value))
-            if value != "none":
-                tile = next((i for i in d.items if i.key == value and isinstance(i.value, int)), Item(str(value), 64))
-                items = (*items, tile)
-            d = replace(d, items=items)
-        if d.items or d.name not in ("tile",):
-            changed.append(d)
-    if value != "none" and not any(d.name == "tile" for d in changed):
-        changed.append(Directive("tile", (Item(str(value), 64),)))
-    return canonical(_put(program, at, replace(block, directives=tuple(changed))))
-
-
-def _pivoting(d: Directive) -> bool:
-    return d.name == "rescale"

@@ -106,8 +106,8 @@ def _cuts(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective]
     for axis, item in tiles.items():
         if isinstance(item.value, int) and axis in kernel.axes and axis not in grid and axis != schedule.stream:
             if axis in kernel.held:
-                why = "every element of the output needs it whole"
-                fix = f"`{axis}=all`"
+                why = "it is reduced over and also stored, so it is streamed or whole"
+                fix = f"`stream {axis}`, or `{axis}=all`" if axis in kernel.streamable else f"`{axis}=all`"
             elif axis in kernel.streamable:
                 why = "it is neither in `grid` nor streamed, so it is whole"
                 fix = f"`stream {axis}`, or `{axis}=all`"
@@ -130,7 +130,7 @@ def _grid(kernel: Anatomy, e: Effective, tiles: dict[str, Item]) -> Iterator[Dia
         elif axis in kernel.held:
             yield Diagnostic(
                 "grid-held",
-                f"`{axis}` is reduced over and also stored: each tile needs it whole",
+                f"`{axis}` is reduced over and also stored, so no grid can cut it",
                 item.span,
                 legal,
                 f"remove `{axis}` from `grid`; `tile {axis}=all`",
@@ -156,13 +156,9 @@ def _stream(
     axis = schedule.stream or ""
     at = e.bare[0].span if e.bare else e.directive.span
     legal = " | ".join(f"stream {a}" for a in kernel.streamable)
-    if axis in kernel.outputs:
-        if axis in kernel.held:
-            why = "it is reduced over and also stored: each tile needs it whole"
-        else:
-            why = "it is an axis of what the kernel writes"
-        fix = f"`tile {axis}=all`" if axis in kernel.held else f"put `{axis}` in `grid`"
-        yield Diagnostic("stream-output", f"`stream {axis}`: {why}", at, legal, fix)
+    if axis in kernel.outputs and axis not in kernel.held:
+        why = "it is an axis of what the kernel writes, and no sum runs over it"
+        yield Diagnostic("stream-output", f"`stream {axis}`: {why}", at, legal, f"put `{axis}` in `grid`")
     elif axis not in kernel.streamable:
         yield Diagnostic(
             "stream-inner",

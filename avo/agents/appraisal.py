@@ -58,7 +58,9 @@ def appraise(
     shared = shared_bytes(kernel, schedule, hw, sizes)
     blocks = _resident(hw, min(registers, hw.registers_thread), shared, threads)
     if not kernel.contractions:
-        return Appraisal(_elementwise(kernel, schedule, held, threads, blocks, hw), registers, blocks)
+        time = _elementwise(kernel, schedule, held, threads, blocks, hw)
+        time *= 1 + g.spill * max(0, registers - hw.registers_thread) / hw.registers_thread
+        return Appraisal(time * (1.4 if schedule.stream in kernel.held else 1.0), registers, blocks)  # read twice
     rows = max((math.prod(held.get(a, 1) for a in c.rows) for c in kernel.contractions), default=1)
     time = 1 + g.trip / max(1.0, _per_trip(kernel, schedule, held) / threads)
     time *= 1 + g.alone * 4 / max(1, blocks * schedule.warps)

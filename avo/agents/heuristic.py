@@ -155,18 +155,19 @@ class _Space:
         return self._points[name]
 
     def legal(self, program: Program, name: str) -> bool:
-        """At every size that is public."""
+        """At every size that is public, and with a lowering."""
         from dsl.anatomy import anatomies
-        from dsl.check import schedule_diagnostics
+        from dsl.check import schedule_diagnostics, unlowered
 
         if name not in self._legal:
             kernels = anatomies(program)
             distinct = {tuple(sorted(s.items())): s for s in self.sizes}
-            self._legal[name] = not any(
+            wrong = any(
                 d.severity == "error"
                 for sizes in distinct.values()
                 for d in schedule_diagnostics(program, self.hw, sizes, kernels)
             )
+            self._legal[name] = not wrong and not unlowered(program, self.hw, self.sizes[0])
         return self._legal[name]
 
     def knobs(self, program: Program) -> list[Knob]:

@@ -9,8 +9,8 @@ from dsl.lowering.launch import LEAST_PRODUCT
 from dsl.lowering.lowered import Lowered, Sizes
 from dsl.lowering.triton import emit
 from dsl.printer import digest
-from dsl.schedule import kernels_of, resolve
-from dsl.syntax import Program
+from dsl.schedule import KernelSchedule, kernels_of, resolve
+from dsl.syntax import Program, Word
 from dsl.tile import TileKernel
 from dsl.tiling import tile_kernel
 
@@ -31,10 +31,19 @@ def tile_program(program: Program, hw: Hardware, sizes: Sizes | None = None) -> 
         if errors:
             raise ProgramError(errors)
         schedule = resolve(program, i, hw.arch, hw.name)
+        _closed(schedule)
         exact = frozenset(a for a, n in (sizes or {}).items() if n >= LEAST_PRODUCT and n & (n - 1) == 0)
         suffix = "" if len(names) == 1 else "_" + "_".join(writes)
         kernels.append(tile_kernel(graph, schedule, f"{program.algorithm.name}{suffix}_kernel", exact))
     return kernels
+
+
+def _closed(schedule: KernelSchedule) -> None:
+    for d in schedule.directives:
+        for item in d.items:
+            if isinstance(item.value, Word) and item.value.id == "?":
+                message = f"`{d.name}` leaves a number open"
+                raise ProgramError([Diagnostic("open-number", message, item.span, fix="give it a number")])
 
 
 def lower(program: Program, hw: Hardware, sizes: Sizes | None = None) -> Lowered:
