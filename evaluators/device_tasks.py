@@ -486,11 +486,9 @@ class _Arm:
         step: Callable[[], Any] = self._call if self._graph is None else self._graph.replay
         each = self._calls_each
         one = max(self.call_s * each, 1e-7)
-        for _ in range(max(1, math.ceil(untimed_s / one))):
-            step()
         count = max(1, math.ceil(timed_s / one))
         began = time.monotonic()
-        seconds, wall = _timed(step, count)
+        seconds, wall = _timed(step, count, untimed=max(1, math.ceil(untimed_s / one)))
         self.call_s = seconds / each
         if self._graph is None:
             _call_s[self._name] = self.call_s
@@ -550,21 +548,30 @@ class _Meter:
 _meter = _Meter()
 
 
-def _timed(step: Callable[[], Any], count: int) -> tuple[float, float]:
-    """(seconds a step by the device's clock, by the host's) of `count` steps back to back."""
+def _timed(step: Callable[[], Any], count: int, untimed: int = 0) -> tuple[float, float]:
+    """(seconds a step by the device's clock, by the host's) of `count` steps, back to back after `untimed` more.
+
+    Both clocks see all of them, so that nothing waits between; the host's share is that of the steps that count.
+    """
     if not torch.cuda.is_available():
+        for _ in range(untimed):
+            step()
         began = time.perf_counter()
         for _ in range(count):
             step()
         seconds = (time.perf_counter() - began) / count
         return seconds, seconds
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first, start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(3))
     host = time.perf_counter()
+    first.record()
+    for _ in range(untimed):
+        step()
     start.record()
     for _ in range(count):
         step()
     stop.record()
     stop.synchronize()
-    seconds = start.elapsed_time(stop) / 1000 / count
     torch.cuda.synchronize()  # whatever runs on another stream is waited for by the host's clock
-    return seconds, (time.perf_counter() - host) / count
+    host = time.perf_counter() - host
+    seconds = start.elapsed_time(stop) / 1000 / count
+    return seconds, seconds * host * 1000 / first.elapsed_time(stop)
