@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -248,3 +252,19 @@ def test_programs_of_other_agents_may_be_anything() -> None:
     wrong = Evaluation(status=Status.PARSE_ERROR, mode="predicted")
     search.done.append(Judged(1, "1" * 16, "kernel ?", (), "other", wrong, score(wrong)))
     assert search.step(HeuristicAgent()) is not None
+
+
+def test_on_the_measured_table_it_is_twice_as_quick_as_chance() -> None:
+    """benchmarks/heuristic_on_table.py for a few seeds; the figures for 100 are in what it prints."""
+    path = Path(__file__).parents[2] / "benchmarks" / "heuristic_on_table.py"
+    spec = importlib.util.spec_from_file_location("heuristic_on_table", path)
+    assert spec is not None and spec.loader is not None
+    table = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = table
+    spec.loader.exec_module(table)
+    cases = table.cases()
+    assert [len(c.rows) for c in cases] == [80] * 4
+    for case in cases:
+        chance = median(table.at_random(case, seed) for seed in range(100))
+        assert table.heuristic(case, 0) <= chance / 2
+        assert median(table.misjudging(case, seed) for seed in range(3)) <= chance / 2
