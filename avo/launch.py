@@ -20,6 +20,7 @@ from avo.errors import UserMistake
 if TYPE_CHECKING:
     from archive.archive import Archive
     from avo.agents import Agent
+    from avo.budget import Budget
     from avo.events import Observer
     from avo.run import Run
     from dsl.hardware import Hardware
@@ -116,8 +117,10 @@ def start(
     hardware: str | Hardware | None = None,
     agent: str | Agent | None = None,
     evaluator: str | Evaluator | None = None,
+    budget: Budget | None = None,
 ) -> Run:
-    """A new run of a resolved configuration. `begun` is called once all parts are there and nothing is written yet."""
+    """A new run of a resolved configuration. `begun` is called once all parts are there and nothing is written yet.
+    budget: of this session alone, instead of the configuration's."""
     from archive.archive import open_archive
     from avo.run import begin
 
@@ -145,10 +148,10 @@ def start(
         parts.evaluator.close()
         store.close()
         raise
-    return carry_on(store, parts, run.id, observer)
+    return carry_on(store, parts, run.id, observer, budget)
 
 
-def carry_on(store: Archive, parts: Parts, run: int, observer: Observer | None) -> Run:
+def carry_on(store: Archive, parts: Parts, run: int, observer: Observer | None, budget: Budget | None = None) -> Run:
     """Runs until the budget is spent, then closes the evaluator, error or not. The run keeps the archive open."""
     from avo.budget import Budget
     from avo.run import Run, proceed
@@ -161,7 +164,7 @@ def carry_on(store: Archive, parts: Parts, run: int, observer: Observer | None) 
             hardware=parts.hardware,
             agent=parts.agent,
             evaluator=parts.evaluator,
-            budget=Budget(steps=config.steps, minutes=config.minutes),
+            budget=budget or Budget(steps=config.steps, minutes=config.minutes),
             options=config.agent_options,
             versions=versions(),
             observer=observer,

@@ -82,7 +82,9 @@ class Loop:
         patience: Patience = PATIENCE,
         options: Mapping[str, Any] | None = None,
         observer: Observer | None = None,
+        jobs: int | None = None,
     ) -> None:
+        """jobs: instead of the run's own, for an agent that is no function of the brief."""
         self._archive = archive
         self._writer = writer
         self._target = target
@@ -93,7 +95,7 @@ class Loop:
         self._patience = patience
         self._options = dict(options or {})
         self._observer = observer
-        self._jobs = writer.run.jobs
+        self._jobs = jobs or writer.run.jobs
         self._seed = writer.run.seed
         writer.adopt()
         self._history = History.of(archive, writer.run.id)

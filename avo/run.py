@@ -66,13 +66,17 @@ def proceed(
     options: Mapping[str, Any] | None = None,
     versions: Mapping[str, Any] | None = None,
     observer: Observer | None = None,
+    guest: bool = False,
 ) -> Run:
     """Goes on with a run, new or stopped or killed, until a limit of `budget` is reached; returns it.
 
-    Seed and jobs are the run's own. The caller closes the evaluator. Raises UserMistake where the run was judged
-    otherwise than it would be now, or its seed program is not accepted; archive.Held where another process writes it;
-    archive.ArchiveError; avo.errors.HarnessUnavailable; KeyboardInterrupt at the second Ctrl-C; and whatever an agent
-    or an evaluator raised. In each case what was recorded stays, and the run can be taken up again.
+    Seed and jobs are the run's own. guest: another agent proposes in it for a while, one proposal after the other, each
+    from all verdicts; what it proposes is recorded under its own name. The caller closes the evaluator.
+
+    Raises UserMistake where the run was judged otherwise than it would be now, or its seed program is not accepted;
+    archive.Held where another process writes it; archive.ArchiveError; avo.errors.HarnessUnavailable; KeyboardInterrupt
+    at the second Ctrl-C; and whatever an agent or an evaluator raised. In each case what was recorded stays, and the
+    run can be taken up again.
     """
     record = run.record
     versions = dict(versions or record.versions)
@@ -83,7 +87,7 @@ def proceed(
             f"run {run.id} cannot be taken up: its verdicts would not be comparable, because something has changed "
             f"since ({changes}). Undo the change, or start a new run"
         )
-    if agent.name != record.agent:
+    if agent.name != record.agent and not guest:
         raise UserMistake(f"run {run.id} was begun with the agent '{record.agent}', not '{agent.name}'")
     writer = run.archive.claim(run.id, versions=versions)
     try:
@@ -98,6 +102,7 @@ def proceed(
             patience=patience,
             options=options,
             observer=observer,
+            jobs=1 if guest else None,
         )
     except BaseException:
         writer.release("failed")

@@ -10,6 +10,7 @@ from avo.errors import UserMistake, unknown
 
 BUILTIN: dict[str, str] = {
     "heuristic": "avo.agents.heuristic:HeuristicAgent",
+    "outside": "avo.outside:OutsideAgent",
     "random": "avo.agents.random:RandomAgent",
 }
 

@@ -20,6 +20,8 @@ EPILOG = "Exit codes: 0 accepted, 1 rejected, 2 your mistake, 3 harness unavaila
 # verb -> (its module in this package, what it does in a few words)
 VERBS = {
     "evolve": ("evolve", "Evolve a kernel for a target on a chip."),
+    "ask": ("ask", "Print what the next step of a run is told."),
+    "tell": ("tell", "Judge an answer to it, and record it."),
     "report": ("report", "Report a run: a table, and one HTML file."),
     "log": ("log", "List the runs of an archive and how they stand."),
     "show": ("show", "Show a candidate with all its evidence."),

@@ -1,0 +1,260 @@
+"""The brief of a step as a page for a reader who has nothing else: a person, a coding agent, a model.
+
+The page follows from the seed, k and the verdicts alone (no clock, no money), so a resumed run writes the same one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from avo.agents.evidence import evidence
+from avo.agents.protocol import Brief, Judged
+
+if TYPE_CHECKING:
+    from dsl.knobs import Knob
+
+LARGEST = 6000  # tokens
+_LAST = 12  # verdicts shown
+_DIAGNOSTICS = 3
+
+_OPENS = {
+    "schedule": "the schedule alone. The algorithm (every line above `schedule`) stays as it is",
+    "numerics": "the schedule, and the numerics: dtypes, casts and scales. What is computed stays as it is",
+    "all": "everything that computes the same: algorithm, numerics, schedule. Inputs, outputs and params stay",
+}
+
+ANSWER = """\
+Send one program, in one fence of three backticks, in one of these forms:
+- a whole program, from its `kernel` line to its last line
+- a whole schedule, from its `schedule` line on: the algorithm is kept
+- a unified diff against the program above
+- directive lines alone, one a line (`tile m=128`, `warps 8`, `no split`): each changes what it names
+Above the fence write `why: ` and in one line what should get faster and why, and `expect: 1.10` for a score 10%
+above the parent's. Change what the bottleneck names; do not send a program that was judged already."""
+
+
+def tokens(text: str) -> int:
+    """About how many tokens a model counts, rather too many: pieces of words, of numbers, and every sign."""
+    return len(re.findall(r"[^\W\d_]{1,6}|\d{1,3}|[^\w\s]|_|\n+", text))
+
+
+def document(brief: Brief, last: int = _LAST) -> dict[str, Any]:
+    """The brief as JSON. Scores in the target's unit, times in seconds; digests name candidates."""
+    parent, target, hw = brief.parent, brief.target, brief.hardware
+    found = evidence(parent.evaluation)
+    shown = brief.candidates[-last:] if last else ()
+    return {
+        "step": brief.k,
+        "target": {"name": target.name, "summary": target.summary, "unit": target.unit},
+        "hardware": {"name": hw.name, "title": hw.title},
+        "workloads": [w.name for w in target.workloads],
+        "opens": brief.opens,
+        "steps_left": brief.left.steps,
+        "parent": {**_row(brief, parent), "text": parent.text, "times": _times(parent)},
+        "best": _row(brief, brief.best),
+        "bottleneck": {
+            "name": found.bottleneck,
+            "shares": {c: round(s, 3) for c, s in sorted(found.shares.items(), key=lambda x: -x[1])},
+            "registers": found.registers,
+            "spills": found.spills,
+            "occupancy_blocks": found.occupancy_blocks,
+            "occupancy_limit": found.occupancy_limit,
+        },
+        "knobs": [{"name": k.name, "value": k.value, "legal": list(k.legal)} for k in _knobs(brief)],
+        "judged": len(brief.candidates),
+        "rejected": dict(Counter(c.status.value for c in brief.candidates if c.status.value != "ok")),
+        "verdicts": [{**_row(brief, c), "change": _change(brief, c), "reason": _reason(c)} for c in shown],
+        "language": _language(brief),
+        "answer": ANSWER,
+    }
+
+
+def page(brief: Brief, most: int = LARGEST) -> str:
+    """The brief in Markdown, in at most about `most` tokens: the oldest verdicts go first, then the legal values that
+    the language's part says anyway."""
+    text = ""
+    for last in (_LAST, 8, 4, 2, 1):
+        text = _page(document(brief, last), knobs=True)
+        if tokens(text) <= most:
+            return text
+    return _page(document(brief, 1), knobs=False)
+
+
+def _page(d: Mapping[str, Any], knobs: bool) -> str:
+    target, parent, best, unit = d["target"], d["parent"], d["best"], d["target"]["unit"]
+    left = f", {d['steps_left']} left" if d["steps_left"] is not None else ""
+    rows = [
+        f"# Step {d['step']}: make `{target['name']}` faster on {d['hardware']['name']}",
+        "",
+        f"{(target['summary'] or target['name']).rstrip('.')}. Chip: {d['hardware']['title']}. "
+        f"Steps: this is number {d['step']}{left}.",
+        f"The score is the geometric mean of {target['unit']} over the workloads, 0 where any result is wrong.",
+        f"May be changed: {_OPENS[d['opens']]}.",
+        "",
+        f"## The program to start from: `{parent['digest']}` (proposal {parent['k']}), {_scored(parent, unit)}",
+        "",
+        "```",
+        *(f"{n:>3}  {row}" for n, row in enumerate(parent["text"].rstrip("\n").splitlines(), 1)),
+        "```",
+        "(Line numbers are not part of it.)",
+    ]
+    if best["digest"] != parent["digest"]:
+        rows += ["", f"Best so far: `{best['digest']}` (proposal {best['k']}), {_scored(best, unit)}."]
+    rows += ["", "## What limits it", "", _bottleneck(d["bottleneck"])]
+    if parent["times"]:
+        rows += ["", "| workload | time | floor | time/floor | limited by |", "|---|---|---|---|---|"]
+        for t in parent["times"]:
+            ratio = f"{t['seconds'] / t['floor_s']:.2f}" if t["floor_s"] else "-"
+            rows.append(
+                f"| {t['workload']} | {_time(t['seconds'])} | {_time(t['floor_s'])} ({t['floor_pipe']}) | {ratio} | "
+                f"{t['limiter'] or '-'} |"
+            )
+    else:
+        rows += ["", "Workloads: " + "; ".join(d["workloads"]) + "."]
+    if knobs and d["knobs"]:
+        rows += ["", "## Decisions: now, and legal with all else as it is", ""]
+        rows += [f"- `{k['name']}` {k['value']}: {' '.join(map(str, k['legal']))}" for k in d["knobs"]]
+    if d["verdicts"]:
+        rows += ["", f"## The last {len(d['verdicts'])} of {d['judged']} verdicts", ""]
+        rows += [_verdict(v, unit) for v in d["verdicts"]]
+        if d["rejected"]:
+            tally = ", ".join(f"{n} {s}" for s, n in sorted(d["rejected"].items()))
+            rows.append(f"\nRejected so far: {tally}.")
+    if d["language"]:
+        rows += ["", "## The language, as far as it is legal here", "", d["language"].strip()]
+    rows += ["", "## How to answer", "", d["answer"], ""]
+    return "\n".join(rows)
+
+
+def _scored(row: Mapping[str, Any], unit: str) -> str:
+    if not row["score"]:
+        return str(row["status"])
+    room = f", {row['headroom']:.2f}x the speed of light's time" if row["headroom"] else ""
+    return f"{row['score']:.5g} {unit} {row['mode']}{room}"
+
+
+def _bottleneck(b: Mapping[str, Any]) -> str:
+    if not b["name"]:
+        return "Nothing is known of where the time goes."
+    shares = "; ".join(f"{cause} {share:.0%}" for cause, share in list(b["shares"].items())[:5])
+    text = f"**{b['name']}**." + (f" Shares of the time: {shares}." if shares else "")
+    if b["registers"]:
+        text += (
+            f" The widest kernel has {b['registers']} registers a thread and {b['spills']} words of spills; "
+            f"{b['occupancy_blocks']} blocks fit an SM, limited by {b['occupancy_limit'] or 'nothing'}."
+        )
+    return text
+
+
+def _verdict(v: Mapping[str, Any], unit: str) -> str:
+    head = f"- {v['k']} `{v['digest'][:8]}` {v['status']}"
+    if v["score"]:
+        over = f", {v['over_parent']:.3f}x its parent" if v["over_parent"] else ""
+        head += f", {v['score']:.5g} {unit}{over}" + ("" if v["committed"] or v["k"] == 0 else ", not committed")
+    expected = f" (expected {v['expected']:.2f}x)" if v["expected"] else ""
+    parts = [head + expected, v["change"], v["why"], v["reason"]]
+    return ": ".join(p for p in parts[:2] if p) + "".join(f". {p}" for p in parts[2:] if p)
+
+
+# Facts ------------------------------------------------------------------------------------------------
+
+
+def _row(brief: Brief, c: Judged) -> dict[str, Any]:
+    before = max((p.value for d in c.parents if (p := brief.find(d)) is not None), default=0.0)
+    return {
+        "k": c.k,
+        "digest": c.digest,
+        "status": c.status.value,
+        "score": c.value or None,
+        "mode": c.evaluation.mode,
+        "headroom": c.score.headroom,
+        "over_parent": c.value / before if before and c.value else None,
+        "expected": c.hypothesis.expected_gain if c.hypothesis else None,
+        "committed": c.committed,
+        "why": _short(c.rationale, 160),
+    }
+
+
+def _times(c: Judged) -> list[dict[str, Any]]:
+    found = []
+    for w in c.evaluation.workloads:
+        seconds = w.measured_s if c.evaluation.mode == "measured" else w.predicted_s
+        if seconds:
+            found.append(
+                {
+                    "workload": w.workload,
+                    "seconds": seconds,
+                    "floor_s": w.floor_s,
+                    "floor_pipe": w.bottleneck,
+                    "limiter": w.limiter,
+                }
+            )
+    return found
+
+
+def _change(brief: Brief, c: Judged) -> str:
+    from avo.report.derive import change
+
+    parent = next((p for d in c.parents if (p := brief.find(d)) is not None), None)
+    return change(parent.text, c.text) if parent is not None and parent.text != c.text else ""
+
+
+def _reason(c: Judged) -> str:
+    """Why it was rejected: the message, and the first errors with what is legal."""
+    from evaluators.evaluation import Status
+
+    if c.status is Status.OK:
+        return ""
+    found = [_short(c.evaluation.message, 240)]
+    for gate in c.evaluation.gates:
+        listed = gate.evidence.get("diagnostics") if not gate.passed else None
+        for d in listed[:_DIAGNOSTICS] if isinstance(listed, list) else ():
+            if isinstance(d, dict) and d.get("severity", "error") == "error":
+                legal = f" (legal: {d['legal']})" if d.get("legal") else ""
+                text = _short(f"{d.get('message', '')}{legal}", 200)
+                if text not in found[0]:
+                    found.append(text)
+    return "; ".join(f for f in found if f)
+
+
+def _knobs(brief: Brief) -> list[Knob]:
+    from dsl.diagnostics import ProgramError
+    from dsl.knobs import knobs
+    from dsl.parser import parse
+
+    sizes = brief.target.workloads[0].sizes if brief.target.workloads else None
+    try:
+        return knobs(parse(brief.parent.text), brief.hardware, sizes)
+    except (ProgramError, RecursionError):
+        return []  # a raw candidate, or a seed that is none of the language
+
+
+def _language(brief: Brief) -> str:
+    """The spec narrowed to the parent and the chip, without the program, which the brief shows above."""
+    from dsl.diagnostics import ProgramError
+    from dsl.parser import parse
+    from dsl.printer import print_program
+    from dsl.spec import narrowed
+
+    try:
+        program = parse(brief.parent.text)
+        text = narrowed(program, brief.hardware, brief.opens)
+    except (ProgramError, RecursionError):
+        return ""
+    shown = f"```\n{print_program(program).rstrip()}\n```\n"
+    return re.sub(r"^# ", "### ", re.sub(r"^## ", "### ", text.replace(shown, "", 1), flags=re.M), flags=re.M)
+
+
+def _short(text: str, most: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def _time(seconds: float) -> str:
+    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.4g} {unit}"
+    return f"{seconds * 1e9:.4g} ns"
