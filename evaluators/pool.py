@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,27 @@ class _Group:
 
     def all(self) -> list[WorkerProcess]:
         return [*self.starting, *self.idle, *self.busy]
+
+
+class Session:
+    """A worker for several calls of one candidate; it is killed at the end and serves nobody else."""
+
+    def __init__(self, worker: WorkerProcess, memory_bytes: int) -> None:
+        self._worker, self._memory_bytes = worker, memory_bytes
+
+    def call(self, task: str, payload: dict[str, Any], blobs: Sequence[bytes] = (), timeout: float = 60.0) -> Reply:
+        """As `WorkerPool.call`, always in the same worker. One that died between two calls is a Crash."""
+        began = time.monotonic()
+        try:
+            frame = self._worker.exchange(task, payload, blobs, timeout, self._memory_bytes)
+        except Stale as error:
+            kind = Unavailable if self._worker.calls <= 1 else Crash
+            raise kind("the worker had died between two calls", error.log) from None
+        return _reply(frame, time.monotonic() - began, self._worker.log())
+
+    def family(self) -> tuple[int, int]:
+        """(threads, child processes) of the worker, as the system counts them."""
+        return self._worker.family()
 
 
 class WorkerPool:
@@ -137,6 +158,22 @@ class WorkerPool:
             log = worker.log()
             self._release(kind, worker)
             return _reply(frame, time.monotonic() - began, log)
+
+    @contextlib.contextmanager
+    def session(self, kind: str) -> Iterator[Session]:
+        """A worker of this kind that has served nobody, for one candidate alone."""
+        worker = self._acquire(kind)
+        while not worker.alive() or worker.calls:
+            self._retire(kind, worker)
+            worker = self._acquire(kind)
+        try:
+            yield Session(worker, self._memory_bytes)
+        except WorkerFailure as failure:
+            if self._closed and not isinstance(failure, Unavailable):
+                raise Unavailable("the worker pool was closed during the call") from None
+            raise
+        finally:
+            self._retire(kind, worker)
 
     def close(self) -> None:
         """Kills every worker, whatever it does, and removes their directories. Calls in flight raise Unavailable."""

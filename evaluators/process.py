@@ -76,7 +76,7 @@ def environment(kind: str, home: Path, settings: Mapping[str, str] | None = None
         "TRITON_CACHE_DIR": str(home / "triton"),
         "TRITON_DEFAULT_FP_FUSION": "1",
         # Read when triton is imported, hence two kinds of workers.
-        "TRITON_INTERPRET": "1" if kind == "interpret" else "0",
+        "TRITON_INTERPRET": "1" if kind == "interpret" or kind.startswith("raw-") else "0",
         **(settings or {}),
     }
 
@@ -162,6 +162,13 @@ class WorkerProcess:
     def resident(self) -> int:
         """Bytes of memory that it and all it started hold; 0 where the system does not say."""
         return sum(_resident(pid) for pid in (self.pid, *descendants(self.pid)))
+
+    def family(self) -> tuple[int, int]:
+        """(threads, child processes) of it, as the system counts them."""
+        try:
+            return len(os.listdir(f"/proc/{self.pid}/task")), len(descendants(self.pid))
+        except OSError:
+            return 0, 0
 
     def kill(self) -> None:
         """TERM, then KILL, to its process group and every descendant; returns when it is gone."""

@@ -27,12 +27,15 @@ Task = Callable[[dict[str, Any], Sequence[bytes]], Answer]
 TASKS: dict[str, tuple[str, str, str]] = {
     "compile": ("compile", "evaluators.compiler", "compile_task"),
     "interpret": ("interpret", "evaluators.cpu", "interpret_task"),
+    "raw_load": ("raw", "evaluators.integrity.child", "load_task"),
+    "raw_run": ("raw", "evaluators.integrity.child", "run_task"),
     "device_facts": ("device", "evaluators.device_tasks", "facts_task"),
     "prepare": ("device", "evaluators.device_tasks", "prepare_task"),
     "verify": ("device", "evaluators.device_tasks", "verify_task"),
     "time": ("device", "evaluators.device_tasks", "time_task"),
 }
-KINDS = ("plain", "compile", "interpret", "device")
+# "raw-LEVEL": for one raw candidate, confined to that level of `evaluators.integrity.sandbox`.
+KINDS = ("plain", "compile", "interpret", "device", "raw-full", "raw-namespaces", "raw-process")
 
 _PR_SET_PDEATHSIG = 1
 
@@ -49,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     sock = socket.socket(fileno=int(fd))
     os.set_inheritable(sock.fileno(), False)
     _settle(int(parent))
-    tasks = {name: where[1:] for name, where in TASKS.items() if where[0] == kind}
+    tasks = {name: where[1:] for name, where in TASKS.items() if where[0] == kind.partition("-")[0]}
     added: dict[str, Task] = runpy.run_path(extra[0])["TASKS"] if extra else {}
     _preload(kind)
     decoder = wire.Decoder()
@@ -89,6 +92,9 @@ def _preload(kind: str) -> None:
     """The imports that take seconds, paid before the first call."""
     if kind == "plain":
         return
+    kind, _, level = kind.partition("-")
+    if kind == "raw":
+        importlib.import_module("evaluators.integrity.sandbox").isolate(level)
     import torch
 
     torch.set_num_threads(1)
@@ -96,6 +102,8 @@ def _preload(kind: str) -> None:
     for owner, module, _ in TASKS.values():
         if owner == kind:
             importlib.import_module(module)
+    if kind == "raw":
+        importlib.import_module("evaluators.integrity.child").begin(level)
     if kind == "device":
         importlib.import_module("evaluators.device_tasks").begin()
 

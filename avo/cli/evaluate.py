@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from avo.cli.options import JsonOption, WorkloadOption
+
+if TYPE_CHECKING:
+    from evaluators.protocol import Evaluator
 
 
 def evaluate(
@@ -19,9 +22,19 @@ def evaluate(
     evaluator: Annotated[
         str, typer.Option(help="Another judge: a name, module:Class or file.py.", metavar="EVALUATOR")
     ] = "local",
+    accept_sandbox: Annotated[
+        str,
+        typer.Option(
+            "--accept-sandbox",
+            help="For a .py FILE: full, namespaces or process, the weakest that counts.",
+            metavar="LEVEL",
+        ),
+    ] = "full",
     as_json: JsonOption = False,
 ) -> None:
     """Judge one program: every gate with its evidence, and the time of each workload. 0 accepted, 1 rejected.
+
+    A FILE.py is raw Python with `def run(*inputs, **params)`. It runs in a sandbox, and only its correctness is judged.
 
     Example: avo eval attention.avo --target attention --hw b200
     """
@@ -35,7 +48,11 @@ def evaluate(
     text = read_text(file)
     chip = choosing.chip(hw)
     found = job(target, workload or [], run=True)
-    judge = plugins.create("evaluator", choosing.judge(evaluator, chip), {"jobs": 1, "hardware": chip})
+    judge: Evaluator
+    if file.endswith(".py") and evaluator == "local":
+        judge = _raw(accept_sandbox)
+    else:
+        judge = plugins.create("evaluator", choosing.judge(evaluator, chip), {"jobs": 1, "hardware": chip})
     try:
         evaluation = judge.evaluate(text, found, chip)
     finally:
@@ -44,7 +61,21 @@ def evaluate(
         show_json({**evaluation.model_dump(mode="json"), "score": score(evaluation).model_dump(mode="json")})
     else:
         say("\n".join(verdict(evaluation)))
+        if "sandbox" in evaluation.environment:
+            say(f"sandbox: {evaluation.environment['sandbox']['level']}; raw Python, judged for correctness alone")
     if evaluation.status is Status.UNAVAILABLE:
         raise typer.Exit(3)
     if evaluation.status is not Status.OK:
         raise typer.Exit(1)
+
+
+def _raw(accepted: str) -> Evaluator:
+    """The judge of raw Python. Raises UserMistake for an unknown level of the sandbox."""
+    from avo.errors import UserMistake, unknown
+    from evaluators.integrity.raw import RawEvaluator
+    from evaluators.integrity.sandbox import LEVELS
+
+    for level in LEVELS:
+        if level == accepted:
+            return RawEvaluator(accept=level)
+    raise UserMistake(unknown("sandbox level", accepted, LEVELS))

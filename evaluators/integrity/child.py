@@ -1,0 +1,203 @@
+"""What runs beside a raw candidate, in its own confined process: hands it tensors, hands back bytes and facts.
+
+The candidate shares this process and may change anything in it, so nothing here decides, and nothing here is secret:
+there is no reference, no seed, no answer. What counts is the bytes of the outputs, which the parent judges, and what
+the parent sees of this process from outside. The facts below catch those who do not go to such lengths.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evaluators.worker import CandidateError
+
+if TYPE_CHECKING:
+    import torch
+
+    from evaluators.guards import Zone
+
+ENTRY = "run"
+SETTLE_S = 0.02  # after the return, before the outputs are looked at again
+
+
+class _State:
+    """One candidate's: the process ends with it."""
+
+    run: Any = None
+    path: str = ""
+    # An input of a name, dtype and shape is always the same tensor at the same address, with other bytes.
+    held: dict[tuple[str, str, tuple[int, ...]], tuple[torch.Tensor, Zone]] = {}  # noqa: RUF012
+    before: list[tuple[torch.Tensor, bytes]] = []  # noqa: RUF012  the outputs of the call before
+
+
+def begin(level: str) -> None:
+    """Imports all that a run needs, then confines this process. Called once, before any candidate is here."""
+    import torch
+
+    from evaluators.integrity import sandbox
+
+    for module in ("evaluators.compiler", "evaluators.cpu", "evaluators.guards", "evaluators.interpreter"):
+        __import__(module)
+    sys.modules["evaluators.interpreter"].install()
+    # What is imported on first use, while it can still be read.
+    torch.softmax(torch.zeros(2, 2, dtype=torch.bfloat16).float(), -1) @ torch.zeros(2, 2)
+    np.random.default_rng(0)
+    assert level in sandbox.LEVELS
+    sandbox.confine(level, _home())
+    sys.argv = ["candidate"]
+    for name in list(os.environ):
+        if name not in ("PATH", "HOME", "TMPDIR", "LANG", "TRITON_INTERPRET", "TRITON_HOME", "TRITON_CACHE_DIR"):
+            del os.environ[name]
+
+
+def _home() -> Any:
+    from pathlib import Path
+
+    return Path(os.environ["HOME"])
+
+
+def load_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """{source} -> {}. Raises CandidateError where it does not load or has no function `run`."""
+    from evaluators.compiler import load_source
+
+    module = load_source(payload["source"])
+    run = getattr(module, ENTRY, None)
+    if not callable(run):
+        raise CandidateError(f"the file has no function {ENTRY!r}; it needs `def {ENTRY}(*inputs, **params)`")
+    _State.run, _State.path = run, module.__file__ or ""
+    return {"awaitable": inspect.iscoroutinefunction(run)}, []
+
+
+def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """{inputs: [{name, dtype, shape}], params} and their bytes -> facts, and the outputs' bytes as they were at return.
+
+    late: outputs whose bytes changed after the return. reused: outputs of the call before that this call changed.
+    threads: Python's threads that live on. seconds: of the run.
+    """
+    import torch
+
+    from evaluators.cpu import _complaint
+    from evaluators.guards import Arena
+    from evaluators.interpreter import REGIONS
+
+    arena = Arena()
+    inputs, zones = [], []
+    for row, data in zip(payload["inputs"], blobs, strict=True):
+        tensor, zone = _place(row, data)
+        inputs.append(tensor)
+        zones.append(zone)
+    arena.zones += zones
+    REGIONS.clear()
+    began = time.perf_counter()
+    with warnings.catch_warnings(), np.errstate(all="ignore"), torch.no_grad(), arena.patched():
+        warnings.simplefilter("ignore")
+        try:
+            result = _State.run(*inputs, **payload["params"])
+        except MemoryError:
+            raise
+        except BaseException as error:  # SystemExit of a candidate too
+            if "DefaultCPUAllocator" in str(error):
+                raise MemoryError from None
+            raise CandidateError(_complaint(error, _State.path)) from None
+    outputs = list(result) if isinstance(result, tuple | list) else [result]
+    odd = [f"output {i} is {_kind(o)}, no plain tensor" for i, o in enumerate(outputs) if not _plain(o)]
+    if odd:
+        return {"odd": odd}, []
+    described = [_describe(output, arena, zones) for output in outputs]
+    seconds = time.perf_counter() - began
+    time.sleep(SETTLE_S)
+    late = [i for i, (o, (_, data)) in enumerate(zip(outputs, described, strict=True)) if _bytes(o) != data]
+    reused = [i for i, (o, data) in enumerate(_State.before) if _bytes(o) != data]
+    _State.before = [(o, _bytes(o)) for o in outputs]
+    facts = {
+        "odd": [],
+        "outputs": [row for row, _ in described],
+        "mutated": [z.name for z, sent in zip(zones, blobs, strict=True) if z.contents.tobytes() != sent],
+        "strayed": arena.strayed(),
+        "late": late,
+        "reused": reused,
+        "threads": threading.active_count() - 1,
+        "seconds": seconds,
+    }
+    return facts, [data for _, data in described]
+
+
+def _place(row: dict[str, Any], data: bytes) -> tuple[torch.Tensor, Zone]:
+    import torch
+
+    from evaluators.cpu import TORCH_DTYPES
+    from evaluators.guards import Arena
+
+    key = (row["name"], row["dtype"], tuple(row["shape"]))
+    if key not in _State.held:
+        arena = Arena()
+        tensor = arena.place(row["name"], getattr(torch, TORCH_DTYPES[row["dtype"]]), key[2], data)
+        _State.held[key] = tensor, arena.zones[0]
+    tensor, zone = _State.held[key]
+    zone.contents[:] = np.frombuffer(data, dtype=np.uint8)
+    return tensor, zone
+
+
+def _kind(output: Any) -> str:
+    import torch
+
+    if isinstance(output, torch.Tensor):
+        where = f"{output.layout} on {output.device}" if type(output) is torch.Tensor else "a subclass"
+        return f"{type(output).__name__} ({where})"
+    return type(output).__name__
+
+
+def _plain(output: Any) -> bool:
+    import torch
+
+    return type(output) is torch.Tensor and output.device.type == "cpu" and output.layout == torch.strided
+
+
+def _bytes(output: torch.Tensor) -> bytes:
+    import torch
+
+    if not output.numel():
+        return b""
+    return output.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _describe(output: torch.Tensor, arena: Any, inputs: Sequence[Zone]) -> tuple[dict[str, Any], bytes]:
+    import torch
+
+    from evaluators.cpu import TORCH_DTYPES
+
+    names = {getattr(torch, theirs): ours for ours, theirs in TORCH_DTYPES.items()}
+    data = _bytes(output)
+    zone = arena.zone_of(output)
+    unwritten = 0
+    if zone is not None and zone.filled and output.dtype != torch.bool and data:
+        content = np.frombuffer(data, dtype=np.uint8).reshape(-1, output.dtype.itemsize)
+        unwritten = int((content == zone.byte).all(axis=1).sum())
+    storage = output.untyped_storage()
+    begin, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    alias = next((z.name for z in inputs if begin < _end(z) and _begin(z) < end), None)
+    row = {
+        "dtype": names.get(output.dtype, str(output.dtype).removeprefix("torch.")),
+        "shape": list(output.shape),
+        "strides": list(output.stride()),
+        "unwritten": unwritten,
+        "alias": alias,
+    }
+    return row, data
+
+
+def _begin(zone: Zone) -> int:
+    return int(zone.contents.ctypes.data)
+
+
+def _end(zone: Zone) -> int:
+    return _begin(zone) + zone.end - zone.begin

@@ -1,0 +1,425 @@
+"""Judges raw Python: `def run(*inputs, **params)` in a file, without trusting any of it.
+
+The parent (here) holds the seed, the inputs to come, the right answers and the verdict. The child (`child`) is a
+process of this candidate's own, confined (`sandbox`); it gets the bytes of one call, hands back the bytes of the
+outputs, and only then gets the next. Every call is judged, so there is no phase in which a wrong answer goes unseen.
+
+What the behaviour shows beyond wrong numbers is called by its name: an output that changes after it was returned, or
+an answer that is right in a fresh process and wrong after other calls, is GAMING with its evidence; threads that grow
+from call to call are SUSPICIOUS, for a person to look at. Names in the source (`tripwires`) are shown and decide
+nothing. Correctness alone: no time is claimed for a raw candidate here.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dsl.meaning import evaluate
+from dsl.syntax import Program
+from evaluators.cpu import Output
+from evaluators.evaluation import Evaluation, GateResult, Status
+from evaluators.failures import Crash, TaskError, Unavailable, WorkerFailure
+from evaluators.gates import Rejected, _contiguous
+from evaluators.inputs import Array, decode, draw_inputs, encode, generator, pairings
+from evaluators.integrity import sandbox
+from evaluators.integrity.child import ENTRY
+from evaluators.judge import environment
+from evaluators.loading import complete, seed_program
+from evaluators.oracle import Answer, answers
+from evaluators.pool import Reply, Session, WorkerPool
+from evaluators.target import Target, TargetError, Workload
+from evaluators.tolerance import form, verdict
+
+if TYPE_CHECKING:
+    from dsl.hardware import Hardware
+
+_SPARE_THREADS = 2  # what grows by more between the first call and the last is looked at
+
+
+class RawEvaluator:
+    """Implements `evaluators.protocol.Evaluator` for raw Python. Judges correctness, on the host's CPU.
+
+    level: of the sandbox; the strongest that works here where None. accept: the weakest level whose verdicts may
+    promote a candidate. run_timeout: seconds for one call.
+    """
+
+    def __init__(
+        self,
+        jobs: int = 1,
+        seed: int = 0,
+        *,
+        level: sandbox.Level | None = None,
+        accept: sandbox.Level = "full",
+        run_timeout: float = 60.0,
+        pool: WorkerPool | None = None,
+    ) -> None:
+        self._own_pool = pool is None
+        self._pool = pool or WorkerPool(jobs + 1)  # each candidate uses one up: one more is on its way
+        self._seed = seed
+        self.level: sandbox.Level = level or sandbox.best()
+        self.accept: sandbox.Level = accept
+        self._timeout = run_timeout
+
+    def evaluate(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
+        """Facts about one candidate. Raises TargetError where the target is wrong, and for nothing else."""
+        job = complete(target)
+        with suppress(Unavailable):  # the gate that needs a worker will say so
+            self._pool.warm((f"raw-{self.level}",))
+        case = _Case(text, job, seed_program(job), self._seed, self.level, self._timeout)
+        found: list[GateResult] = []
+
+        def evaluation(status: Status, message: str = "") -> Evaluation:
+            facts = environment(hardware)
+            facts["sandbox"] = {"level": self.level, "accepted": self.accept, "promotable": self.promotable}
+            return Evaluation(
+                status=status,
+                mode="none",
+                unit=job.unit,
+                gates=tuple(found),
+                environment=facts,
+                source=text,
+                message=message,
+            )
+
+        for name, gate in (("parse", _parse), ("correctness", _correctness), ("integrity", _integrity)):
+            began = time.monotonic()
+            try:
+                evidence = gate(case, self._pool)
+            except Rejected as no:
+                failed = "integrity" if no.status in (Status.GAMING, Status.SUSPICIOUS) else name
+                found.append(_result(failed, False, no.message, no.evidence, began))
+                return evaluation(no.status, no.message)
+            except Unavailable as failure:
+                return evaluation(Status.UNAVAILABLE, f"{name}: {failure.message}")
+            except WorkerFailure as failure:
+                found.append(_result(name, False, failure.message, {}, began))
+                return evaluation(failure.status or Status.CRASH, f"{name}: {failure.message}")
+            except (OSError, MemoryError, ImportError) as trouble:
+                return evaluation(Status.UNAVAILABLE, f"{name}: {type(trouble).__name__}: {trouble}")
+            found.append(_result(name, True, "", evidence, began))
+        if self.promotable:
+            return evaluation(Status.OK)
+        weak = f"judged in a sandbox of level {self.level}, below {self.accept}: kept out of promotion"
+        return evaluation(Status.OK, f"{weak} (--accept-sandbox {self.level} accepts it)")
+
+    @property
+    def promotable(self) -> bool:
+        """Whether a verdict of this judge may promote a candidate."""
+        return sandbox.reaches(self.level, self.accept)
+
+    def promote(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
+        """A winner judged again on inputs of another seed. SUSPICIOUS where the sandbox is weaker than is accepted."""
+        if not self.promotable:
+            message = (
+                f"the sandbox here reaches {self.level}, {self.accept} is asked for; --accept-sandbox {self.level}"
+            )
+            gate = GateResult(gate="integrity", passed=False, message=message)
+            return Evaluation(status=Status.SUSPICIOUS, gates=(gate,), source=text, message=message)
+        again = int(generator(self._seed, "promotion").integers(2**63))
+        judge = RawEvaluator(
+            seed=again, level=self.level, accept=self.accept, run_timeout=self._timeout, pool=self._pool
+        )
+        return judge.evaluate(text, target, hardware)
+
+    @property
+    def key(self) -> str:
+        """Names the configuration that verdicts depend on."""
+        return f"raw level={self.level} accept={self.accept} seed={self._seed} timeout={self._timeout:g}"
+
+    def close(self) -> None:
+        """Ends the workers."""
+        if self._own_pool:
+            self._pool.close()
+
+    def __enter__(self) -> RawEvaluator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _result(gate: str, passed: bool, message: str, evidence: dict[str, Any], began: float) -> GateResult:
+    seconds = time.monotonic() - began
+    return GateResult(gate=gate, passed=passed, message=message, evidence=evidence, seconds=seconds)
+
+
+@dataclass
+class _Call:
+    """One call of the plan: inputs that nobody else has seen, what came of it."""
+
+    workload: Workload
+    distribution: str
+    inputs: Mapping[str, Array]
+    row: dict[str, Any]
+    reasons: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Case:
+    text: str
+    target: Target
+    program: Program
+    seed: int
+    level: sandbox.Level
+    timeout: float
+    calls: list[_Call] = field(default_factory=list)
+    gaming: list[str] = field(default_factory=list)
+    threads: list[int] = field(default_factory=list)  # of the worker after each call
+    children: int = 0
+
+    @property
+    def kind(self) -> str:
+        return f"raw-{self.level}"
+
+
+# Gates --------------------------------------------------------------------------------------------
+
+
+def _parse(case: _Case, pool: WorkerPool) -> dict[str, Any]:
+    try:
+        tree = ast.parse(case.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        message = f"{f'line {line}: ' if line else ''}{type(error).__name__}: {getattr(error, 'msg', error)}"
+        raise Rejected(Status.PARSE_ERROR, message, {"line": line}) from None
+    return {"tripwires": tripwires(tree)}
+
+
+def _correctness(case: _Case, pool: WorkerPool) -> dict[str, Any]:
+    """Every call of a random plan in one process, each output judged; what is wrong there is tried in a fresh one."""
+    _plan(case)
+    _play(case, pool)
+    cases = [call.row for call in case.calls]
+    if case.gaming:
+        raise Rejected(Status.GAMING, case.gaming[0], {"rule": "behaviour", "seen": case.gaming, "cases": cases})
+    wrong = [call for call in case.calls if call.reasons]
+    if not wrong:
+        return {"cases": cases, "level": case.level}
+    for call in wrong:
+        call.row["reasons"] = call.reasons
+    first = wrong[0]
+    where = f"{first.workload.name} ({first.distribution}): {first.reasons[0]}"
+    # Where the first call of all was wrong, that is already the answer of a fresh process.
+    if first is not case.calls[0] and not _alone(case, pool, first):
+        message = f"state kept between calls: right in a fresh process, wrong after other calls, {where}"
+        raise Rejected(Status.GAMING, message, {"rule": "state between calls", "seen": [message], "cases": cases})
+    raise Rejected(Status.INCORRECT, f"{len(wrong)} of {len(cases)} calls; {where}", {"cases": cases})
+
+
+def _integrity(case: _Case, pool: WorkerPool) -> dict[str, Any]:
+    """What the system saw of the process while it ran."""
+    evidence = {"level": case.level, "calls": len(case.calls), "children": case.children}
+    if case.children:
+        message = f"{case.children} processes of its own were alive after a call"
+        raise Rejected(Status.GAMING, message, {**evidence, "rule": "processes", "seen": [message]})
+    grown = case.threads[-1] - case.threads[0]
+    evidence["threads grew by"] = max(0, grown)
+    if grown > _SPARE_THREADS:
+        message = f"{grown} more threads after the last call than after the first: work that outlives its call?"
+        raise Rejected(Status.SUSPICIOUS, message, {**evidence, "rule": "threads", "seen": [message]})
+    return evidence
+
+
+# Playing ------------------------------------------------------------------------------------------
+
+
+def _plan(case: _Case) -> None:
+    """Each check twice with fresh inputs, and some once more: in an order and number that the text cannot know."""
+    rng = generator(case.seed, "raw", case.target.name, case.text)
+    pairs = pairings(case.target.checks, rng)
+    extra = [pairs[int(i)] for i in rng.integers(len(pairs), size=int(rng.integers(1, 4)))]
+    every = [*pairs, *pairs, *extra]
+    for place in rng.permutation(len(every)):
+        workload, distribution = every[int(place)]
+        inputs = draw_inputs(case.target, case.program.algorithm, workload, distribution, rng)
+        row = {"workload": workload.name, "distribution": distribution}
+        case.calls.append(_Call(workload, distribution, inputs, row))
+
+
+def _play(case: _Case, pool: WorkerPool) -> None:
+    with _started(case, pool) as session:
+        for call in case.calls:
+            call.reasons = _one(case, session, call, case.gaming)
+            threads, children = session.family()
+            case.threads.append(threads)
+            case.children = max(case.children, children)
+
+
+def _alone(case: _Case, pool: WorkerPool, call: _Call) -> list[str]:
+    """What is wrong with the same call as the first one of a fresh process."""
+    seen: list[str] = []
+    copy = replace(call, row=dict(call.row))
+    with _started(case, pool) as session:
+        return _one(case, session, copy, seen) + seen
+
+
+class _started:
+    """A fresh process with the candidate loaded."""
+
+    def __init__(self, case: _Case, pool: WorkerPool) -> None:
+        self._case, self._pool, self._stack = case, pool, ExitStack()
+
+    def __enter__(self) -> Session:
+        with ExitStack() as opening:
+            session = opening.enter_context(self._pool.session(self._case.kind))
+            try:
+                session.call("raw_load", {"source": self._case.text}, (), self._case.timeout)
+            except TaskError as error:
+                raise Rejected(Status.COMPILE_ERROR, error.message.splitlines()[0], {"error": error.message}) from None
+            self._stack = opening.pop_all()
+        return session
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def _one(case: _Case, session: Session, call: _Call, gaming: list[str]) -> list[str]:
+    """What is wrong with one call's outputs; behaviour that no honest kernel shows goes to `gaming`."""
+    algorithm = case.program.algorithm
+    defaults = {p.name: p.default for p in algorithm.params if p.default is not None}
+    params = {**defaults, **call.workload.params}
+    rows, blobs = [], []
+    for tensor in algorithm.inputs:
+        dtype, value = tensor.dtype or "f32", call.inputs[tensor.name]
+        rows.append({"name": tensor.name, "dtype": dtype, "shape": list(value.shape)})
+        blobs.append(encode(value, dtype))
+    try:
+        reply = session.call("raw_run", {"inputs": rows, "params": params}, blobs, case.timeout)
+    except TaskError as error:
+        return [error.message.splitlines()[-1] if error.message else "it raised an exception"]
+    try:
+        facts = _Facts.read(reply)
+    except (KeyError, TypeError, ValueError):  # only a candidate that meddles with its process can bring this about
+        raise Crash("the candidate's process answered nonsense", reply.log) from None
+    gaming += [f"an output is lazy or disguised: {odd}" for odd in facts.odd]
+    gaming += [f"output {i} changed after it was returned" for i in facts.late]
+    if facts.odd:
+        return list(facts.odd)
+    reasons = [f"input {name} was written to" for name in facts.mutated]
+    reasons += [f"something was written outside of {name}" for name in facts.strayed]
+    reasons += [f"output {i} of the call before was overwritten; outputs have to be new tensors" for i in facts.reused]
+    return reasons + _numbers(case.program, call, params, facts.outputs)
+
+
+def _numbers(program: Program, call: _Call, params: Mapping[str, Any], outputs: Sequence[Output]) -> list[str]:
+    wanted = right(program, call.inputs, params)
+    if len(outputs) != len(wanted):
+        return [f"{len(outputs)} outputs, declared {len(wanted)}"]
+    reasons: list[str] = []
+    figures: dict[str, Any] = {}
+    for (name, answer), output in zip(wanted.items(), outputs, strict=True):
+        wrong = list(form(output.dtype, output.shape, answer.dtype, answer.oracle.shape))
+        if not _contiguous(output.shape, output.strides):
+            wrong.append(f"strides {list(output.strides)}, declared row-major")
+        if output.alias is not None:
+            wrong.append(f"it is the memory of input {output.alias}")
+        if not wrong:
+            found = verdict(decode(output.data, answer.dtype, output.shape), answer.oracle, answer.honest, answer.dtype)
+            figures[name] = found.evidence
+            wrong += found.reasons
+            if found.reasons and output.unwritten:
+                wrong.append(f"{output.unwritten} elements were never written")
+        reasons += [f"{name}: {w}" for w in wrong]
+    call.row["outputs"] = figures
+    return reasons
+
+
+def right(program: Program, inputs: Mapping[str, Array], params: Mapping[str, Any]) -> dict[str, Answer]:
+    """The exact value in float64, and beside it the honest low-precision one as the yardstick of its error.
+
+    A raw kernel knows nothing of the roundings that a program names; it may come nearer to the truth than those.
+    """
+    exact = evaluate(program, dict(inputs), dict(params), mode="exact")
+    named = answers(program, inputs, params)
+    return {n: replace(a, oracle=np.asarray(exact[n])) for n, a in named.items()}
+
+
+@dataclass(frozen=True)
+class _Facts:
+    outputs: tuple[Output, ...] = ()
+    odd: tuple[str, ...] = ()
+    mutated: tuple[str, ...] = ()
+    strayed: tuple[str, ...] = ()
+    late: tuple[int, ...] = ()
+    reused: tuple[int, ...] = ()
+
+    @classmethod
+    def read(cls, reply: Reply) -> _Facts:
+        """Raises KeyError, TypeError or ValueError for what is no such reply."""
+        result = reply.result
+        if odd := result["odd"]:
+            return cls(odd=tuple(str(o)[:200] for o in odd))
+        outputs = []
+        for row, data in zip(result["outputs"], reply.blobs, strict=True):
+            dtype, shape, strides = str(row["dtype"]), tuple(map(int, row["shape"])), tuple(map(int, row["strides"]))
+            if len(shape) != len(strides) or min(shape, default=0) < 0 or (math.prod(shape) > 0) != bool(data):
+                raise ValueError(f"{len(data)} bytes for {dtype}{list(shape)}")
+            alias = None if row["alias"] is None else str(row["alias"])
+            outputs.append(Output(dtype, shape, strides, data, int(row["unwritten"]), alias))
+        mutated, strayed = (tuple(str(n) for n in result[key]) for key in ("mutated", "strayed"))
+        late, reused = (tuple(int(i) for i in result[key]) for key in ("late", "reused"))
+        return cls(tuple(outputs), (), mutated, strayed, late, reused)
+
+
+# Names in the source ------------------------------------------------------------------------------
+
+_MODULES = (
+    "ctypes",
+    "socket",
+    "subprocess",
+    "multiprocessing",
+    "threading",
+    "gc",
+    "inspect",
+    "mmap",
+    "signal",
+    "pickle",
+)
+_CALLS = (
+    "exec",
+    "eval",
+    "compile",
+    "__import__",
+    "open",
+    "globals",
+    "getattr",
+    "setattr",
+    "_getframe",
+    "fork",
+    "dlopen",
+)
+_LITERAL = 2048  # characters; a longer one may be a payload
+
+
+def tripwires(tree: ast.AST) -> list[str]:
+    """What a reader would look at first, as `line N: what`. A hint for people; no verdict hangs on it."""
+
+    def found() -> Iterator[tuple[int, str]]:
+        for node in ast.walk(tree):
+            line = getattr(node, "lineno", 0)
+            match node:
+                case ast.Import(names=names):
+                    yield from ((line, f"imports {n.name}") for n in names if n.name.partition(".")[0] in _MODULES)
+                case ast.ImportFrom(module=str(name)) if name.partition(".")[0] in _MODULES:
+                    yield line, f"imports {name}"
+                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _CALLS:
+                    yield line, f"calls {name}"
+                case ast.Constant(value=str() | bytes() as value) if len(value) > _LITERAL:
+                    yield line, f"a literal of {len(value)} characters"
+                case ast.Global(names=names) | ast.Nonlocal(names=names):
+                    yield line, f"keeps {', '.join(names)} between calls"
+                case _:
+                    continue
+
+    return [f"line {line}: {what}" for line, what in sorted(set(found()))]
+
+
+__all__ = ["ENTRY", "RawEvaluator", "TargetError", "right", "tripwires"]

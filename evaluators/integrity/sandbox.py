@@ -1,0 +1,331 @@
+"""Confines the process that calls it, for good: what raw Python may touch, in three levels.
+
+    full        Landlock (files, TCP, signals to others) and a seccomp filter
+    namespaces  user, mount, network and IPC namespaces, and the same filter: for kernels without Landlock
+    process     resource limits, no capabilities, an own user id where root and Python can be read by others
+
+All levels set the limits, drop every capability and forbid new privileges. Python's own `ctypes` makes the system calls
+(landlock(7), seccomp(2), mount_setattr(2)), so nothing has to be installed. The filter knows x86-64 alone; elsewhere
+only the last level is there. Linux only. Imports neither torch nor triton.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import resource
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, get_args
+
+Level = Literal["full", "namespaces", "process"]
+LEVELS: tuple[Level, ...] = get_args(Level)  # the strongest first
+
+FILE_BYTES = 64 << 20  # the largest file that a candidate may write
+OPEN_FILES = 256
+_PROJECT = ("avo", "archive", "evaluators", "dsl", "tests", "benchmarks")
+
+
+class NotConfined(Exception):
+    """This level cannot be had here; the message says which step failed."""
+
+
+# For the parent ------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def best() -> Level:
+    """The strongest level that works on this machine, found by entering each in a process of its own."""
+    return next((level for level in LEVELS if not why_not(level)), "process")
+
+
+@lru_cache(maxsize=len(LEVELS))
+def why_not(level: Level) -> str:
+    """Why this level cannot be had here; empty where it can."""
+    with tempfile.TemporaryDirectory(prefix="avo-sandbox-") as home:
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", "evaluators.integrity.sandbox", level, home],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                cwd=home,
+                env={"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "PATH": os.environ.get("PATH", "")},
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{type(error).__name__}: {error}"
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+
+
+def reaches(level: Level, accepted: Level) -> bool:
+    """Whether a verdict found at `level` is as strong as `accepted` asks."""
+    return LEVELS.index(level) <= LEVELS.index(accepted)
+
+
+# For the child -------------------------------------------------------------------------------------
+
+
+def isolate(level: Level) -> None:
+    """The part that has to come before any thread is there, so before torch is imported."""
+    if level != "namespaces":
+        return
+    uid, gid = os.getuid(), os.getgid()
+    _call("unshare", _libc().unshare(_NEWUSER | _NEWNS | _NEWNET | _NEWIPC | _NEWUTS))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+
+
+def confine(level: Level, home: Path) -> None:
+    """The rest, after all imports: from here on only `home` can be written. Raises NotConfined."""
+    if level != "process" and len(os.listdir("/proc/self/task")) != 1:
+        raise NotConfined("there are threads already, which would stay outside")
+    _limits()
+    if level == "namespaces":
+        _mounts(home)
+    if level == "process":
+        _own_user(home)
+    _call("no_new_privs", _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if level == "full":
+        _landlock(home)
+    _drop_capabilities()
+    if level != "process":
+        _filter()
+
+
+def _limits() -> None:
+    for what, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, FILE_BYTES),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+    ):
+        hard = resource.getrlimit(what)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (most, most))
+
+
+def _own_user(home: Path) -> None:
+    """Another user id for each worker, where that still lets Python read its own modules."""
+    if os.geteuid() != 0 or not all(_open_to_all(Path(p)) for p in (*_libraries(), home.parent.parent)):
+        return
+    uid = 200_000 + os.getpid() % 100_000
+    # The folder above belongs to the pool alone: it has to be passable, not readable.
+    os.chmod(home.parent, 0o711)
+    for path in (home, *home.rglob("*")):
+        os.chown(path, uid, uid, follow_symlinks=False)
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    _libc().prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)  # a change of user clears it
+
+
+def _open_to_all(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return all(p.stat().st_mode & stat.S_IXOTH for p in (path.resolve(), *path.resolve().parents) if p.is_dir())
+    return False
+
+
+def _libraries() -> list[Path]:
+    """Where Python and its packages lie, avo's own left out: a candidate needs no judge and no reference."""
+    found = [Path("/usr/lib"), Path("/usr/lib64"), Path("/lib"), Path("/lib64"), Path("/usr/local/lib")]
+    found += [Path("/etc/ld.so.cache"), Path("/etc/localtime"), Path("/usr/share/zoneinfo")]
+    standard = Path(os.__file__).resolve().parent
+    found += [standard, standard.parent / "libpython3.so"]
+    packages = {Path(p).resolve() for p in sys.path if p and Path(p).name in ("site-packages", "dist-packages")}
+    for folder in packages:
+        found += [entry for entry in folder.iterdir() if entry.name.partition(".")[0] not in _PROJECT]
+    # The standard library may hold site-packages within it: then its entries are listed one by one.
+    if any(standard in folder.parents for folder in packages):
+        found.remove(standard)
+        found += [entry for entry in standard.iterdir() if entry.resolve() not in packages]
+    return [path for path in dict.fromkeys(found) if path.exists()]
+
+
+# Landlock ------------------------------------------------------------------------------------------
+
+_READ = 1 << 0 | 1 << 2 | 1 << 3  # execute (map), read a file, list a folder
+_WRITE = sum(1 << bit for bit in (1, 4, 5, 7, 8))  # write, remove a folder or file, make a folder or file
+_FILE_ONLY = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14
+_HANDLED = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+
+
+def _landlock(home: Path) -> None:
+    libc = _libc()
+    version = libc.syscall(_CREATE_RULESET, None, 0, 1)
+    if version < 1:
+        raise NotConfined("Landlock: the kernel has none")
+    handled = _HANDLED[min(version, 5)]
+    fields = [handled] + [0b11] * (version >= 4) + [0b11] * (version >= 6)  # TCP; abstract sockets and signals
+    attributes = struct.pack(f"={len(fields)}Q", *fields)
+    ruleset = _call("landlock_create_ruleset", libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0))
+    write = (_READ | _WRITE | (1 << 14)) & handled & ~1
+    for path, access in (
+        *((path, _READ) for path in _libraries()),
+        (home, write),
+        *((Path(p), 1 << 2 | 1 << 1) for p in ("/dev/null", "/dev/zero")),
+        *((Path(p), 1 << 2) for p in ("/dev/urandom", "/dev/random")),
+    ):
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            allowed = access & handled & (-1 if path.is_dir() else _FILE_ONLY)
+            _call(
+                f"landlock_add_rule {path}",
+                libc.syscall(_ADD_RULE, ruleset, 1, struct.pack("=Qi", allowed, fd), 0),
+            )
+            os.close(fd)
+    _call("landlock_restrict_self", libc.syscall(_RESTRICT_SELF, ruleset, 0))
+    os.close(ruleset)
+
+
+# Namespaces ----------------------------------------------------------------------------------------
+
+_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x40000000
+_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+
+
+def _mounts(home: Path) -> None:
+    """Everything read-only but `home`; avo, temporary folders, /proc and a home folder of secrets out of sight."""
+    libc = _libc()
+    _call("mount private", libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
+    kept = _call("open_tree", libc.syscall(_OPEN_TREE, _AT_FDCWD, bytes(home), 1 | 0o2000000))
+    root = Path(__file__).resolve().parents[2]
+    hidden = [root / name for name in _PROJECT if (root / name).is_dir()]
+    hidden += [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/run")]
+    hidden += [Path("/home"), Path("/root"), Path("/proc")]
+    needed = [path.resolve() for path in _libraries()]
+    for path in dict.fromkeys(p for p in hidden if p.is_dir() and p != home):
+        if not any(path == p or path in p.parents for p in needed):
+            _call(f"mount over {path}", libc.mount(b"tmpfs", bytes(path), b"tmpfs", 0, b"size=1m,mode=755"))
+    home.mkdir(parents=True, exist_ok=True)
+    _call("move_mount", libc.syscall(_MOVE_MOUNT, kept, b"", _AT_FDCWD, bytes(home), 4))
+    os.close(kept)
+    _set_attributes(b"/", _AT_RECURSIVE, 1, 0)
+    _set_attributes(bytes(home), 0, 0, 1)
+    os.chdir(home)
+
+
+def _set_attributes(path: bytes, flags: int, plus: int, minus: int) -> None:
+    attributes = struct.pack("=4Q", plus, minus, 0, 0)
+    _call(f"mount_setattr {path!r}", _libc().syscall(_MOUNT_SETATTR, _AT_FDCWD, path, flags, attributes, 32))
+
+
+# seccomp and capabilities --------------------------------------------------------------------------
+
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
+_AUDIT_X86_64 = 0xC000003E
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_EPERM, _ENOSYS = 1, 38
+# By kind. Processes: fork, vfork, execve, execveat. Others' life: kill, tkill, rt_(tg)sigqueueinfo, pidfd_*, ptrace,
+# process_vm_*, process_madvise, kcmp, setpriority, sched_set*. Sockets. System V and POSIX queues and shared memory.
+# Mounts, namespaces, modules, keys, bpf, perf, userfaultfd, io_uring (which would go round the filter), handles.
+_DENIED = (
+    *(57, 58, 59, 322),
+    *(62, 200, 129, 297, 424, 434, 438, 101, 310, 311, 440, 312, 141, 142, 144, 203, 314),
+    *(41, 42, 43, 49, 50, 53, 288),
+    *(29, 30, 31, 64, 68, 240),
+    *(155, 161, 165, 166, 167, 168, 169, 175, 176, 246, 248, 249, 250, 272, 298, 300, 303, 304, 308, 313, 320, 321),
+    *(323, 206, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442),
+)
+_CLONE, _CLONE3, _TGKILL, _PRLIMIT, _CLONE_THREAD = 56, 435, 234, 302, 0x10000
+
+
+def _program(own: int) -> Iterator[tuple[int, int, int, int]]:
+    """The filter, as classic BPF: (code, jump if true, jump if false, constant)."""
+    load, equal, at_least, tested, give = 0x20, 0x15, 0x35, 0x45, 0x06
+    yield load, 0, 0, 4
+    yield equal, 1, 0, _AUDIT_X86_64
+    yield give, 0, 0, _KILL
+    yield load, 0, 0, 0
+    yield at_least, 0, 1, 0x40000000  # the x32 numbers
+    yield give, 0, 0, _ERRNO | _EPERM
+    for number in _DENIED:
+        yield equal, 0, 1, number
+        yield give, 0, 0, _ERRNO | _EPERM
+    yield equal, 0, 1, _CLONE3  # its flags lie in memory, which no filter sees; libc then takes clone
+    yield give, 0, 0, _ERRNO | _ENOSYS
+    for number, test, constant in (
+        (_CLONE, tested, _CLONE_THREAD),  # threads yes, processes no
+        (_TGKILL, equal, own),  # abort() is a signal to oneself
+        (_PRLIMIT, equal, 0),
+    ):
+        yield equal, 0, 4, number
+        yield load, 0, 0, 16
+        yield test, 0, 1, constant
+        yield give, 0, 0, _ALLOW
+        yield give, 0, 0, _ERRNO | _EPERM
+    yield give, 0, 0, _ALLOW
+
+
+def _filter() -> None:
+    if platform.machine() != "x86_64" or sys.maxsize < 2**32:
+        raise NotConfined(f"seccomp: the filter does not know {platform.machine()}")
+    rows = list(_program(os.getpid()))
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *row) for row in rows))
+    program = struct.pack("=H6xQ", len(rows), ctypes.addressof(code))
+    _call("seccomp", _libc().prctl(_PR_SET_SECCOMP, 2, program, 0, 0))
+
+
+def _drop_capabilities() -> None:
+    header = struct.pack("=Ii", 0x20080522, 0)
+    _call("capset", _libc().capset(header, bytes(24)))
+
+
+@lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL:
+    if sys.platform != "linux":
+        raise NotConfined(f"there is no sandbox on {sys.platform}")
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _call(what: str, result: int) -> int:
+    if result < 0:
+        raise NotConfined(f"{what}: {os.strerror(ctypes.get_errno())}")
+    return result
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Enters a level and tries to get out of it: 0 where all that it promises holds."""
+    level, home = arguments
+    assert level in LEVELS
+    import socket
+
+    try:
+        isolate(level)
+        confine(level, Path(home))
+    except (NotConfined, OSError) as error:
+        print(f"{level}: {error}", file=sys.stderr)
+        return 1
+    Path(home, "written").write_text("here")
+    if level == "process":
+        return 0
+    for what, attempt in (
+        ("writes outside of its folder", lambda: Path(home).with_name("avo-was-here").write_text("x")),
+        ("reads avo's own source", lambda: Path(__file__).read_text()),
+        ("opens a socket", lambda: socket.socket()),
+        ("starts a process", lambda: os.fork() or os._exit(0)),
+        ("sends signals", lambda: os.kill(os.getppid(), 0)),
+        ("reads its parent's memory", lambda: Path(f"/proc/{os.getppid()}/mem").read_bytes()),
+    ):
+        try:
+            attempt()
+        except OSError:
+            continue
+        print(f"{level}: a confined process still {what}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""Raw Python candidates: what each kind of trouble is called, and what the command line makes of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dsl.hardware import hardware
+from evaluators.evaluation import Status
+from evaluators.integrity.raw import RawEvaluator, tripwires
+from evaluators.targets import target
+
+GOOD = "import torch\n\n\ndef run(x):\n    return torch.softmax(x.float(), -1).to(x.dtype)\n"
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with RawEvaluator() as one:
+        yield one
+
+
+def judged(judge, text, name="softmax"):
+    return judge.evaluate(text, target(name), hardware("cpu"))
+
+
+def test_an_honest_kernel_leaves_evidence_and_the_same_again(judge):
+    first, again = judged(judge, GOOD), judged(judge, GOOD)
+    assert first.status is Status.OK and first.mode == "none" and first.source == GOOD
+    assert [g.gate for g in first.gates] == ["parse", "correctness", "integrity"]
+    cases = first.gate("correctness").evidence["cases"]
+    assert len(cases) > 2 * len(target("softmax").checks)
+    assert [g.evidence for g in first.gates] == [g.evidence for g in again.gates]
+
+
+def test_what_does_not_start_is_told_by_name(judge):
+    assert judged(judge, "def run(x:\n").status is Status.PARSE_ERROR
+    none = judged(judge, "def kernel(x):\n    return x\n")
+    assert none.status is Status.COMPILE_ERROR and "def run" in none.message
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ("return x.clone()", Status.INCORRECT, "relative L2"),
+        ("raise RuntimeError('no such size')", Status.INCORRECT, "no such size"),
+        pytest.param("return torch.softmax(x.float(), -1)", Status.INCORRECT, "dtype f32", marks=pytest.mark.slow),
+        pytest.param("x.copy_(torch.softmax(x.float(), -1)); return x", Status.INCORRECT, "written to"),
+        pytest.param(
+            "return torch.softmax(x.float(), -1).bfloat16().tolist()", Status.GAMING, "list", marks=pytest.mark.slow
+        ),
+        pytest.param("__import__('os')._exit(0)", Status.CRASH, "died", marks=pytest.mark.slow),
+        pytest.param("return torch.empty(1 << 40)", Status.OUT_OF_MEMORY, "memory", marks=pytest.mark.slow),
+    ],
+)
+def test_trouble_in_a_run(judge, body, status, said):
+    found = judged(judge, f"import torch\n\n\ndef run(x):\n    {body}\n")
+    assert found.status is status and said in found.message
+
+
+@pytest.mark.slow
+def test_a_hang_costs_the_candidate_alone():
+    with RawEvaluator(run_timeout=2.0) as quick:
+        found = judged(quick, "def run(x):\n    while True:\n        pass\n")
+        assert found.status is Status.TIMEOUT
+        assert judged(quick, GOOD).status is Status.OK
+
+
+def test_the_tripwires_are_hints():
+    import ast
+
+    seen = tripwires(ast.parse("import ctypes\ndef run(x):\n    return getattr(x, 'a' + 'b')()\n"))
+    assert seen == ["line 1: imports ctypes", "line 3: calls getattr"]
+
+
+def test_the_command_judges_a_python_file(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(GOOD)
+    run = [sys.executable, "-m", "avo", "eval", str(file), "--target", "softmax", "--hw", "b200"]
+    done = subprocess.run([*run, "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["status"] == "ok" and told["environment"]["sandbox"]["level"] in ("full", "namespaces", "process")
+    wrong = subprocess.run([*run, "--accept-sandbox", "fulll"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "did you mean 'full'" in wrong.stderr
