@@ -193,7 +193,7 @@ class _Tile:
         for i, length in zip(full, target.shape, strict=True):
             if i.size and (i.min() < 0 or i.max() >= length):
                 raise IndexError(f"{self.k.name} writes {n.attr.tensor} out of bounds")
-        target[full] = x[inside]
+        target[full] = x[inside] if full else x
 
 
 def _erf(x: Any) -> Any:

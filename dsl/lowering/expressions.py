@@ -69,6 +69,9 @@ class Expressions(Page):
                 if n.attr == "int8" and n.args[0].dtype not in ("i32", "bool"):
                     self.functions.add("to_int8")
                     return Text(f"to_int8({x.source})", ATOM, out.dims, x.reads)
+                if n.attr == "int8" and n.args[0].dtype == "i32":
+                    self.functions.add("narrowed")
+                    return Text(f"narrowed({x.source})", ATOM, out.dims, x.reads)
                 return Text(f"{x.at(ATOM)}.to({TRITON_TYPES[n.attr]})", ATOM, out.dims, x.reads)
             case "rank":
                 x, i = (self.text(a) for a in n.args)

@@ -28,6 +28,7 @@ CALLS = {
 DEFINITIONS = {
     # halves to even, as the language rounds: adding 1.5 * 2**23 leaves no bits below the unit
     "to_int8": "    return tl.minimum(tl.maximum(x + 12582912.0 - 12582912.0, -128.0), 127.0).to(tl.int8)",
+    "narrowed": "    return tl.minimum(tl.maximum(x, -128), 127).to(tl.int8)",
     "rank": "    before = (x[None, :] > x[:, None]) | ((x[None, :] == x[:, None]) & (i[None, :] < i[:, None]))\n"
     "    return tl.sum(before.to(tl.int32), 1)",
     "tanh": "    return 2.0 * tl.sigmoid(2.0 * x) - 1.0",

@@ -82,13 +82,13 @@ def _kernel(k: TileKernel, hw: Hardware) -> _Printed:
     lines += _schedule_lines(k)
     inner = [*decode, *body.lines]
     if k.schedule.persistent:
-        count = " * ".join(_tile_count(k, a, body.extents) for a in k.grid)
+        count = " * ".join(_tile_count(k, a, body.extents) for a in k.grid) or "1"
         inner = [
             f"for tile in tl.range(tl.program_id(0), {count}, tl.num_programs(0)):  # persistent",
             *("    " + x for x in inner),
         ]
     else:
-        single = f"{decode[-1].split(' = ')[0]} = tile"
+        single = f"{decode[-1].split(' = ')[0]} = tile" if decode else ""
         inner = (
             [single.replace("= tile", "= tl.program_id(0)"), *inner[inner.index(single) + 1 :]]
             if single in inner[:2]

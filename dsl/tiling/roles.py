@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from dsl.schedule import KernelSchedule
 from dsl.syntax import Number, Span, Word
-from dsl.terms import Graph, Term
+from dsl.terms import FLOATS, Graph, Term
 from dsl.tile import TileKernel
 from dsl.tiling.regions import NotLowered
 
@@ -92,8 +92,8 @@ def _facts(graph: Graph, outputs: dict[str, Term]) -> _Facts:
     for out in outputs.values():
         for t in out.walk():
             facts.seen += [a for a in t.axes if a not in facts.seen]
-            if t.op == "collective" or (t.op == "scan" and t.attr[0] != "runmax"):
-                raise NotLowered(f"`{t.attr[0]}` has no lowering yet", graph.lines.get(t, Span()))
+            if what := _unspeakable(t):
+                raise NotLowered(f"{what} has no lowering yet", graph.lines.get(t, Span()))
             if t.op == "input":
                 facts.read += [t.attr] * (t.attr not in facts.read)
             if t.op == "select":
@@ -105,6 +105,19 @@ def _facts(graph: Graph, outputs: dict[str, Term]) -> _Facts:
                     elif facts.blocked.setdefault(a, block) != block:
                         raise NotLowered(f"`{a}` is reduced within two kinds of blocks", graph.lines.get(t, Span()))
     return facts
+
+
+def _unspeakable(t: Term) -> str:
+    """What no tile program can say, or "" where it can."""
+    if t.dtype in ("mxfp4", "nvfp4"):
+        return f"`{t.dtype}`"
+    if t.op == "collective" or (t.op == "scan" and t.attr[0] != "runmax"):
+        return f"`{t.attr[0]}`"
+    if t.op == "reduce" and t.attr[0] in ("prod", "argmax"):
+        return f"`{t.attr[0]}`"
+    if t.op == "cast" and t.attr in ("i32", "bool") and t.args[0].dtype in FLOATS:
+        return f"a cast from {t.args[0].dtype} to {t.attr}"
+    return ""
 
 
 def _check_grid(

@@ -46,7 +46,7 @@ def check(pool: WorkerPool, name: str, seed: int) -> None:
     for tensor, got in zip(program.algorithm.outputs, found.outputs, strict=True):
         output, answer = tensor.name, wanted[tensor.name]
         value = decode(got.data, got.dtype, got.shape)
-        error = np.linalg.norm(value - answer) / np.linalg.norm(answer)
+        error = np.linalg.norm(np.subtract(value, answer, dtype=float)) / max(np.linalg.norm(answer), 1e-6)
         assert error < 1e-2, f"{output} is {error:.1e} off on {chip} with {params}:\n{print_program(program)}"
 
 
