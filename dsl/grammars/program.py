@@ -68,11 +68,11 @@ def variants(program: Program, hw: Hardware, sizes: Sizes | None) -> list[Progra
 
 
 def legal_values(start: Sequence[Program], hw: Hardware, sizes: Sizes | None = None) -> Found:
-    """Every value that some edit of a few knobs of these programs can set, and those that stand in the first."""
+    """Every value that some edit of a few knobs of these programs can set, and those that stand in them."""
     found: Found = {}
-    for place, value in _standing(start[0]):
-        found.setdefault(place, {})[value] = None
     for variant in start:
+        for place, value in _standing(variant):
+            found.setdefault(place, {})[value] = None
         here = knobs(variant, hw, sizes)
         for knob in (*here, *knobs(_smallest(variant, here), hw, sizes)):
             found.setdefault((knob.kernel, knob.directive, knob.key), {}).update(dict.fromkeys(knob.legal))
@@ -197,7 +197,7 @@ def slot_names(spec: DirectiveSpec, kernel: Anatomy) -> tuple[str, ...]:
 
 
 def _tile_item(axis: str, index: int, kernel: Anatomy, values: Found) -> Node:
-    return seq(Lit(f"{axis}="), alt(*map(Lit, axis_values(axis, index, kernel, values).split("|"))))
+    return seq(SPACE, Lit(f"{axis}="), alt(*map(Lit, axis_values(axis, index, kernel, values).split("|"))))
 
 
 def axis_values(axis: str, index: int, kernel: Anatomy, values: Found) -> str:

@@ -66,7 +66,7 @@ def _has(name: str, kernels: tuple[Anatomy, ...], hw: Hardware) -> bool:
 
 def _kernel(kernel: Anatomy) -> str:
     """`o over b h m e; may stream n; whole: d e`."""
-    held = f", of which {' '.join(kernel.held)} whole" if kernel.held else ""
+    held = f", of which {' '.join(kernel.held)} not in `grid`" if kernel.held else ""
     of = " ".join(kernel.writes)
     text = f"The kernel of `{of}`: its result has axes {' '.join(kernel.outputs)}{held}"
     if kernel.streamable:

@@ -29,9 +29,9 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.avo"
 GRAMMARS = {f: grammar(f) for f in FORMATS}
 
 
-def plain(path):
+def plain(text):
     """Without comments, which the grammars do not speak."""
-    return re.sub(r"[ ]*#.*", "", path.read_text())
+    return re.sub(r"[ ]*#.*", "", text)
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +67,9 @@ def agree(accepts, text):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_examples_are_accepted_as_written_and_as_printed(path, accepts):
-    assert accepts(plain(path))
+    assert accepts(plain(path.read_text()))
     assert accepts(print_program(parse(path.read_text())))
-    assert accepts(plain(path).rstrip())
+    assert accepts(plain(path.read_text()).rstrip())
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def mutated(text, rng):
 
 def test_mutated_programs_are_rejected_alike(decoders):
     rng = random.Random(17)
-    texts = [plain(p) for p in EXAMPLES]
+    texts = [plain(p.read_text()) for p in EXAMPLES]
     tried = {True: 0, False: 0, None: 0}
     for text in (mutated(rng.choice(texts), rng) for _ in range(150)):
         found = {decoders.accepts(f, GRAMMARS[f], text) for f in FORMATS}
@@ -163,7 +163,7 @@ def test_mutated_programs_are_rejected_alike(decoders):
 @pytest.mark.slow
 def test_two_thousand_mutated_programs_are_rejected_alike(decoders):
     rng = random.Random(18)
-    texts = [plain(p) for p in EXAMPLES] + [m.text for m in FAMILY.values()]
+    texts = [plain(t) for t in (*(p.read_text() for p in EXAMPLES), *(m.text for m in FAMILY.values()))]
     for text in (mutated(rng.choice(texts), rng) for _ in range(2000)):
         for f in FORMATS:
             agree(lambda t, f=f: decoders.accepts(f, GRAMMARS[f], t), text)
@@ -268,10 +268,10 @@ def test_a_pattern_in_gbnf():
 
 # Edits of one program ---------------------------------------------------------------------------------------------
 
-EDITED = [(p.stem, chip) for p in EXAMPLES for chip in CHIPS if p.stem in ("attention", "gemm", "rmsnorm", "sage2pp")]
+EDITED = [(name, chip) for name in ("attention", "gemm", "rmsnorm") for chip in CHIPS] + [("sage2pp", "h200")]
 
 
-@pytest.mark.parametrize("name, chip", EDITED[::2])
+@pytest.mark.parametrize("name, chip", EDITED)
 def test_every_legal_edit_is_accepted_and_nothing_that_the_chip_lacks(name, chip, decoders):
     program, hw = parse((EXAMPLES[0].parent / f"{name}.avo").read_text()), hardware(chip)
     made = {f: edit_grammar(program, hw, f) for f in FORMATS}
