@@ -41,6 +41,12 @@ class Budget:
             device_s=None if self.device_s is None else self.device_s - spend.device_s,
         )
 
+    def exceeded(self, spend: Spend) -> str | None:
+        """Which limit this spend is above: "usd" or "tokens"; None where it is within both, or there is none."""
+        if self.usd is not None and (spend.usd is None or spend.usd > self.usd):
+            return "usd"
+        return "tokens" if self.tokens is not None and spend.tokens > self.tokens else None
+
     def reached(self, k: int, seen: int, history: History, wall_s: float, spend: Spend) -> str | None:
         """Why proposal k, which sees the verdicts up to `seen`, is not made; None where it is."""
         left = self.left(k, wall_s, spend)

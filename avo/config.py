@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from avo.errors import UserMistake, unknown
 
 DEFAULT_STEPS = 48
+DEFAULT_MAX_USD = 5.0  # where a model costs money and nobody says how much it may
 DEFAULT_ARCHIVE = "avo.db"
 DEFAULT_JOBS = 2  # a constant, not the machine's core count: proposal k depends on it
 
@@ -30,7 +31,8 @@ class RunConfig(BaseModel):
 
     `target`, `hw`, `agent` and `evaluator` are names, `module:Class` references or files. `workloads` name sizes; where
     there are any they replace the target's public ones. `jobs` candidates are judged at once, and proposal k sees the
-    verdicts up to k - jobs. The `*_options` go to the constructor of the agent and of the evaluator.
+    verdicts up to k - jobs. `model` is whom an agent asks, `max_usd` and `max_tokens` what that may cost over all
+    sessions: see avo.models. The `*_options` go to the constructor of the agent, the model and the evaluator.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,8 +47,12 @@ class RunConfig(BaseModel):
     archive: str = DEFAULT_ARCHIVE
     jobs: int = Field(default=DEFAULT_JOBS, ge=1, le=256)
     program: str | None = None
+    model: str | None = None
+    max_usd: float | None = Field(default=None, gt=0)
+    max_tokens: int | None = Field(default=None, ge=1)
     workloads: dict[str, str | dict[str, Scalar]] = Field(default_factory=dict)
     agent_options: dict[str, Any] = Field(default_factory=dict)
+    model_options: dict[str, Any] = Field(default_factory=dict)
     evaluator_options: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -111,7 +117,8 @@ def _assign(values: dict[str, Any], text: str) -> None:
 def versions() -> dict[str, str]:
     """Everything whose version may change a result; stored with the run."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in ("avo-kernels", "lark", "numpy", "optuna", "pydantic", "sqlalchemy", "torch", "triton"):
+    ours = ("avo-kernels", "lark", "numpy", "optuna", "pydantic", "sqlalchemy", "torch", "triton")
+    for name in (*ours, "anthropic", "openai"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

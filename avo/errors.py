@@ -1,4 +1,4 @@
-"""Two ways to stop that are no bug: the person's mistake (exit code 2) and an absent harness (exit code 3)."""
+"""Ways to stop that are no bug: the person's mistake (exit code 2), an absent harness (3), a limit reached."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ class UserMistake(Exception):
 
 class HarnessUnavailable(Exception):
     """The machine cannot do it now (no device, no compiler, disk full): never a verdict about a candidate."""
+
+
+class Halted(Exception):
+    """The run ends and this proposal is not made now. reason: as the end of a run is called ("usd", "interrupted")."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def unknown(kind: str, word: str, known: Iterable[str]) -> str:

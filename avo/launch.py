@@ -7,6 +7,7 @@ run.best.text, run.to_dicts()
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from avo import choosing, plugins, workloads
 from avo.compiling import require_torch, require_triton
-from avo.config import RunConfig, Scalar, read_config, versions
+from avo.config import DEFAULT_MAX_USD, RunConfig, Scalar, read_config, versions
 from avo.errors import UserMistake
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from avo.agents import Agent
     from avo.budget import Budget
     from avo.events import Observer
+    from avo.models import Model
     from avo.run import Run
     from dsl.hardware import Hardware
     from evaluators.protocol import Evaluator
@@ -164,7 +166,8 @@ def carry_on(store: Archive, parts: Parts, run: int, observer: Observer | None, 
             hardware=parts.hardware,
             agent=parts.agent,
             evaluator=parts.evaluator,
-            budget=budget or Budget(steps=config.steps, minutes=config.minutes),
+            budget=budget
+            or Budget(steps=config.steps, minutes=config.minutes, usd=config.max_usd, tokens=config.max_tokens),
             options=config.agent_options,
             versions=versions(),
             observer=observer,
@@ -173,7 +176,15 @@ def carry_on(store: Archive, parts: Parts, run: int, observer: Observer | None, 
         parts.evaluator.close()
 
 
-def stored(store: Archive, run: int | None, *, steps: int | None = None, minutes: float | None = None) -> RunConfig:
+def stored(
+    store: Archive,
+    run: int | None,
+    *,
+    steps: int | None = None,
+    minutes: float | None = None,
+    max_usd: float | None = None,
+    max_tokens: int | None = None,
+) -> RunConfig:
     """The configuration that a run was begun with, with another budget where one is given.
 
     Raises UserMistake where the stored one is not of this version's form.
@@ -182,6 +193,7 @@ def stored(store: Archive, run: int | None, *, steps: int | None = None, minutes
     given = dict(record.config.get("given") or {})
     if steps is not None or minutes is not None:
         given |= {"steps": steps, "minutes": minutes}
+    given |= {k: v for k, v in (("max_usd", max_usd), ("max_tokens", max_tokens)) if v is not None}
     known = {key: value for key, value in given.items() if key in RunConfig.model_fields}
     if not given or len(known) < len(given):
         strange = ", ".join(sorted(set(given) - set(known))) or "there is none"
@@ -220,7 +232,11 @@ def prepare(
         config = config.model_copy(update={"evaluator": choosing.judge(config.evaluator, chip)})
     job = _target(config, target)
     available: dict[str, Any] = {"jobs": config.jobs, "seed": config.seed, "hardware": chip}
-    maker: Any = plugins.create("agent", config.agent, available) if _named(agent) else agent
+    if config.model is not None and _named(agent):
+        available["model"], config = _asked(config)
+    maker: Any = agent
+    if _named(agent):
+        maker = plugins.create("agent", config.agent, available, _taken(config))
     judge: Any = evaluator
     if _named(evaluator):
         judge = plugins.create("evaluator", config.evaluator, available, config.evaluator_options)
@@ -228,6 +244,42 @@ def prepare(
     if config.program is not None:
         whole["program"] = str(Path(config.program).resolve())
     return Parts(config.model_copy(update=whole), job, chip, maker, judge)
+
+
+def _asked(config: RunConfig) -> tuple[Model, RunConfig]:
+    """The model, and the configuration with the limit on money that holds. Raises UserMistake."""
+    from avo.models import open_model
+
+    assert config.model is not None
+    found = plugins.load("agent", config.agent)
+    if not callable(found) or "model" not in inspect.signature(found).parameters:
+        raise UserMistake(f"the agent '{config.agent}' asks no model; --agent avo does")
+    model = open_model(config.model, **config.model_options)
+    hosted = config.model.startswith(("openai:", "anthropic:"))
+    price = model.price
+    if price is None and config.max_usd is not None:
+        raise UserMistake(
+            f"the price of {config.model} is not known, so --max-usd cannot be kept: give it with --set "
+            "model_options.usd_in=X --set model_options.usd_out=Y (USD per million tokens), or use --max-tokens"
+        )
+    if price is None and hosted and config.max_tokens is None:
+        raise UserMistake(
+            f"the price of {config.model} is not known: limit it with --max-tokens N, or give the price with --set "
+            "model_options.usd_in=X --set model_options.usd_out=Y (USD per million tokens)"
+        )
+    if price is not None and price.tokens_in + price.tokens_out > 0 and config.max_usd is None:
+        config = config.model_copy(update={"max_usd": DEFAULT_MAX_USD})
+    check = getattr(model, "check", None)
+    if check is not None:
+        check()
+    return model, config
+
+
+def _taken(config: RunConfig) -> dict[str, Any]:
+    """Those of the agent's options that its constructor takes; the brief shows it all of them."""
+    found = plugins.load("agent", config.agent)
+    known = inspect.signature(found).parameters if callable(found) else {}
+    return {key: value for key, value in config.agent_options.items() if key in known}
 
 
 def _target(config: RunConfig, given: str | Target | None) -> Target:

@@ -20,9 +20,10 @@ from archive.errors import ArchiveError
 from archive.records import Candidate, Hypothesis, Spend
 from avo.agents.protocol import Agent, Brief, Judged, Proposal
 from avo.budget import Budget
-from avo.errors import HarnessUnavailable, UserMistake
+from avo.errors import Halted, HarnessUnavailable, UserMistake
 from avo.events import Committed, Event, Finished, Observer, Proposed, Started, Stopping, Unavailable, Verdict
 from avo.history import History
+from avo.models.calling import RunJournal
 from avo.programs import named
 from avo.proposing import Named, ask
 from avo.signals import Interrupts
@@ -224,6 +225,13 @@ class Loop:
             opens=self._target.opens,
             left=self._budget.left(k, self._writer.wall_s, spend),
             options=self._options,
+            journal=RunJournal(
+                self._writer,
+                k,
+                self._archive.exchanges(self._writer.run.id, k),
+                lambda maximum: self._budget.exceeded(self._archive.spend(self._writer.run.id) + maximum),
+            ),
+            stop=self._quit,
         )
 
     def _take_up(self, found: Candidate) -> None:
@@ -355,13 +363,17 @@ class Loop:
         threading.Thread(target=work, name=f"proposal-{k}", daemon=True).start()
 
     def _failed(self, k: int, error: BaseException) -> None:
-        """The agent, the evaluator or the harness failed at proposal k. What else is under way is finished first."""
+        """The agent, the evaluator or the harness failed at proposal k. What else is under way is finished first.
+
+        A limit that the agent met ends the run likewise, and is no failure."""
         error.add_note(f"while working on proposal {k} of run {self._writer.run.id}")
         waiting = self._recorded.pop(k)
         if waiting is not None:
             for other in self._judging.pop(waiting.digest, []):
                 self._recorded.pop(other, None)
-        if self._failure is None:
+        if isinstance(error, Halted):  # a limit, or Ctrl-C: the proposal is made when the run is resumed
+            self._stop(error.reason)
+        elif self._failure is None:
             self._failure = error
             self._stop("failed")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from archive.records import Hypothesis, Spend
 
 if TYPE_CHECKING:
+    from avo.models.calling import Journal
     from dsl.hardware import Hardware
     from evaluators.evaluation import Evaluation, Score, Status
     from evaluators.target import Target
@@ -88,6 +90,8 @@ class Brief:
     candidates: every proposal up to k-J with its verdict, in the order of k; never empty, since the seed program is
     judged before anything is proposed. best: the best committed of them (the seed where none is). parent: the one to
     start from; an agent may start from any other. opens: what an edit may change. options: the agent's own settings.
+    journal, stop: for asking a model (`avo.models.calling.converse`): where requests and replies are kept, and what is
+    set when the run is to end at once.
     """
 
     k: int
@@ -100,6 +104,8 @@ class Brief:
     opens: Literal["schedule", "numerics", "all"] = "schedule"
     left: Left = Left()
     options: Mapping[str, Any] = field(default_factory=dict)
+    journal: Journal | None = field(default=None, compare=False, repr=False)
+    stop: threading.Event | None = field(default=None, compare=False, repr=False)
 
     @property
     def entropy(self) -> int:

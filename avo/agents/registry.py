@@ -9,6 +9,7 @@ from avo.agents.protocol import Agent
 from avo.errors import UserMistake, unknown
 
 BUILTIN: dict[str, str] = {
+    "avo": "avo.agents.model_agent:ModelAgent",
     "heuristic": "avo.agents.heuristic:HeuristicAgent",
     "outside": "avo.outside:OutsideAgent",
     "random": "avo.agents.random:RandomAgent",

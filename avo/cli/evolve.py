@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # One candidate of attention for b200 through every gate on one core, in seconds: 276 s of CPU time for 43 candidates.
 SECONDS_A_CANDIDATE = 6.5
+_LIMITS = ("steps", "minutes", "max_usd", "max_tokens")
+_TOKENS_A_STEP = (5_000, 3_000)  # of a model in and out, for the estimate
 
 
 def evolve(
@@ -36,6 +38,18 @@ def evolve(
     evaluator: Annotated[
         str | None,
         typer.Option(help="Who judges: a name, module:Class or file.py. [default: local]", metavar="EVALUATOR"),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Whom the agent avo asks: anthropic:NAME, openai:NAME, http://host/v1#NAME.", metavar="MODEL"
+        ),
+    ] = None,
+    max_usd: Annotated[
+        float | None, typer.Option(help="Money that models may cost. [default: 5]", metavar="USD", min=0)
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Tokens that models may use, in and out.", metavar="N", min=1)
     ] = None,
     archive: ArchiveOption = None,
     resume: Annotated[
@@ -68,6 +82,9 @@ def evolve(
 
     flags: dict[str, Any] = {"target": target, "hw": hw, "steps": steps, "minutes": minutes, "seed": seed}
     flags |= {"agent": agent, "evaluator": evaluator, "archive": archive, "program": program, "jobs": jobs}
+    flags |= {"model": model, "max_usd": max_usd, "max_tokens": max_tokens}
+    if model is not None and agent is None and resume is None:
+        flags["agent"] = "avo"
     flags["workloads"] = {str(n): w for n, w in enumerate(workload, 1)} if workload else None
     view = watch()
     if resume is not None:
@@ -90,13 +107,13 @@ def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[st
     from avo.launch import carry_on, prepare, stored
     from avo.run import Run
 
-    changed = [f"--{key}" for key in flags if flags[key] is not None and key not in ("steps", "minutes", "archive")]
+    changed = [f"--{key}" for key in flags if flags[key] is not None and key not in (*_LIMITS, "archive")]
     changed += ["-c"] if config else []
     changed += ["--set"] if sets else []
     if changed:
         raise UserMistake(
             f"a run goes on with what it was begun with: {' '.join(changed)} cannot change it, "
-            "only --steps and --minutes can"
+            "only --steps, --minutes, --max-usd and --max-tokens can"
         )
     if name != "last" and not name.isdecimal():
         raise UserMistake(f"--resume wants the number of a run, got '{name}'; avo log lists them")
@@ -106,7 +123,7 @@ def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[st
     store = open_archive(where)
     try:
         number = store.run(None if name == "last" else int(name)).id
-        settings = stored(store, number, steps=flags["steps"], minutes=flags["minutes"])
+        settings = stored(store, number, **{key: flags[key] for key in _LIMITS})
         parts = prepare(settings)
         view.state.recall(Run(store, number).history())
         say(f"run {number} goes on")
@@ -130,8 +147,8 @@ def _announce(parts: Parts) -> None:
         "chip": f"{chip.name}: {chip.title}",
         "mode": f"{mode}: {why}",
         "budget": f"{_budget(config)}, {config.jobs} at a time, seed {config.seed}",
-        "expected": _expected(config),
-        "agent": f"{config.agent}; judged by {config.evaluator}",
+        "expected": _expected(config) + _costs(config),
+        "agent": f"{config.agent}{f', asking {config.model}' if config.model else ''}; judged by {config.evaluator}",
         "archive": config.archive,
     }.items():
         say(entry(label, text))
@@ -160,7 +177,22 @@ def _mode(parts: Parts) -> tuple[str, str]:
 def _budget(config: RunConfig) -> str:
     limits = [f"{config.steps} steps"] if config.steps is not None else []
     limits += [f"{config.minutes:g} minutes"] if config.minutes is not None else []
+    limits += [f"{config.max_usd:g} USD"] if config.max_usd is not None else []
+    limits += [f"{config.max_tokens:,} tokens"] if config.max_tokens is not None else []
     return " or ".join(limits) or "none: it ends when the agent does"
+
+
+def _costs(config: RunConfig) -> str:
+    """What the model may be expected to cost; "" without one."""
+    if config.model is None:
+        return ""
+    from avo.models import Usage, open_model
+
+    price = open_model(config.model, **config.model_options).price
+    if price is None:
+        return "; what the model costs is not known, its tokens are counted"
+    usd = (config.steps or 0) * price.usd(Usage(*_TOKENS_A_STEP))
+    return f"; about {usd:.2g} USD for the model" if usd else ""
 
 
 def _expected(config: RunConfig) -> str:

@@ -1,0 +1,135 @@
+"""A local HTTP server that speaks the wire formats of both providers, well and badly, as a test tells it to."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Say:
+    """One answer. status other than 200: an error with `text` as its message. hang_s: silence before it. cut: only half
+    of the JSON is sent. raw: this body instead of a proper one. stop: "", "length" or "refusal"."""
+
+    text: str = ""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    hang_s: float = 0.0
+    cut: bool = False
+    raw: str | None = None
+    stop: str = ""
+    code: str = ""
+
+
+Script = Sequence["Say | Callable[[dict[str, Any]], Say]"]
+
+
+class ModelServer:
+    """`with ModelServer([...]) as server:` answers the n-th request with the n-th entry, then with the last one."""
+
+    def __init__(self, script: Script) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.times: list[float] = []
+        script, lock, outer = list(script), threading.Lock(), self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with lock:
+                    entry = script[min(len(outer.requests), len(script) - 1)]
+                    outer.requests.append(body)
+                    outer.headers.append({k.lower(): v for k, v in self.headers.items()})
+                    outer.times.append(time.monotonic())
+                say = entry(body) if callable(entry) else entry
+                outer.closing.wait(say.hang_s)
+                data = (say.raw if say.raw is not None else json.dumps(_body(self.path, say))).encode()
+                try:
+                    self.send_response(say.status)
+                    for key, value in {"Content-Type": "application/json", **say.headers}.items():
+                        self.send_header(key, value)
+                    self.send_header("Content-Length", str(len(data)))
+                    self.end_headers()
+                    self.wfile.write(data[: len(data) // 2] if say.cut else data)
+                except OSError:
+                    pass  # whoever asked has gone
+                self.close_connection = True
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.closing = threading.Event()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> ModelServer:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _body(path: str, say: Say) -> dict[str, Any]:
+    if say.status != 200:
+        error = {"type": "error", "message": say.text, "code": say.code or None}
+        return {"type": "error", "error": error}
+    if path.endswith("/messages"):
+        return {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": [{"type": "text", "text": say.text}] if say.text else [],
+            "stop_reason": {"length": "max_tokens", "refusal": "refusal"}.get(say.stop, "end_turn"),
+            "stop_sequence": None,
+            "usage": {
+                "input_tokens": 100,
+                "cache_read_input_tokens": 800,
+                "cache_creation_input_tokens": 100,
+                "output_tokens": 50,
+            },
+        }
+    if path.endswith("/responses"):
+        part = {"type": "output_text", "text": say.text, "annotations": []}
+        if say.stop == "refusal":
+            part = {"type": "refusal", "refusal": say.text}
+        message = {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+        return {
+            "id": "resp_1",
+            "object": "response",
+            "created_at": 0,
+            "model": "m",
+            "status": "incomplete" if say.stop == "length" else "completed",
+            "incomplete_details": {"reason": "max_output_tokens"} if say.stop == "length" else None,
+            "error": None,
+            "output": [message] if say.text else [],
+            "parallel_tool_calls": False,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": {
+                "input_tokens": 1000,
+                "input_tokens_details": {"cached_tokens": 800, "cache_write_tokens": 100},
+                "output_tokens": 50,
+                "output_tokens_details": {"reasoning_tokens": 10},
+                "total_tokens": 1050,
+            },
+        }
+    content: dict[str, Any] = {"role": "assistant", "content": say.text}
+    if say.stop == "refusal":
+        content = {"role": "assistant", "content": None, "refusal": say.text}
+    return {
+        "id": "c",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "m",
+        "choices": [{"index": 0, "message": content, "finish_reason": "length" if say.stop == "length" else "stop"}],
+        "usage": {"prompt_tokens": 1000, "completion_tokens": 50, "total_tokens": 1050},
+    }
