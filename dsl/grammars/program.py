@@ -71,7 +71,7 @@ def legal_values(start: Sequence[Program], hw: Hardware, sizes: Sizes | None = N
     """Every value that some edit of a few knobs of these programs can set, and those that stand in them."""
     found: Found = {}
     for variant in start:
-        for place, value in _standing(variant):
+        for place, value in _standing(variant, hw):
             found.setdefault(place, {})[value] = None
         here = knobs(variant, hw, sizes)
         for knob in (*here, *knobs(_smallest(variant, here), hw, sizes)):
@@ -79,15 +79,25 @@ def legal_values(start: Sequence[Program], hw: Hardware, sizes: Sizes | None = N
     return found
 
 
-def _standing(program: Program) -> Iterable[tuple[tuple[int, str, str], Value]]:
+def _standing(program: Program, hw: Hardware) -> Iterable[tuple[tuple[int, str, str], Value]]:
     writes = kernels_of(program)
     for index in range(len(writes)):
         for block in program.schedule.blocks:
             if set(block.writes) == set(writes[index]) or (not block.writes and index == len(writes) - 1):
                 for d in block.directives:
-                    for item in d.items:
-                        value = item.value.id if isinstance(item.value, Word) else item.value
-                        yield (index, d.name, item.key or ""), value
+                    if _counts(d, block, hw):
+                        for item in d.items:
+                            value = item.value.id if isinstance(item.value, Word) else item.value
+                            yield (index, d.name, item.key or ""), value
+
+
+def _counts(d: Directive, block: Block, hw: Hardware) -> bool:
+    """Whether a directive may stand as it is: the chip has its words, or a `for` line of the chip overrides it."""
+    here = {x.name for x in block.directives if hw.arch in x.chips or hw.name in x.chips}
+    spec = DIRECTIVES.get(d.name)
+    words = {i.value.id for i in d.items if isinstance(i.value, Word)}
+    lacking = spec is None or spec.chip(hw) or any(c.chip(hw) for s in spec.slots for c in s.choices if c.word in words)
+    return not lacking or bool(not d.chips and d.name in here)
 
 
 def _smallest(program: Program, open_knobs: Sequence[Knob]) -> Program:
@@ -110,7 +120,8 @@ def _lines(
     """The directive lines of one kernel: each directive once, in canonical order, then the `for` lines."""
     lines: list[Node] = []
     nodes: list[Node] = []
-    standing: dict[str, Directive] = {d.name: d for d in block.directives if not d.chips} if block else {}
+    common = [d for d in block.directives if not d.chips and _counts(d, block, hw)] if block else []
+    standing = {d.name: d for d in common}
     for spec in DIRECTIVES.values():
         if spec.scope != "kernel" or spec.chip(hw) or spec.kernel(kernel):
             continue
@@ -120,7 +131,7 @@ def _lines(
         name = f"{spec.name}_{index}"
         line = _line(spec, forms)
         now = print_directive(standing[spec.name]) if spec.name in standing else ""
-        rules[name] = alt(line, Lit(now)) if now and not re.fullmatch(_regex(line), now) else line
+        rules[name] = alt(line, Lit(now)) if now and not re.fullmatch(_regex(line, rules), now) else line
         nodes.append(Ref(name))
         lines.append(Opt(seq(LF, Ref(name))))
     groups: dict[tuple[str, ...], dict[str, None]] = {}
@@ -130,29 +141,33 @@ def _lines(
             text = ", ".join(print_directive(d) for d in same.directives if d.chips == chips) if same else ""
             groups.setdefault(chips, {})[text] = None
     for chips, texts in groups.items():
-        options: list[Node] = list(map(Lit, texts))
         if hw.arch in chips or hw.name in chips:
             rules[f"for_{index}"] = alt(*nodes)
-            options.append(seq(Ref(f"for_{index}"), Star(seq(Lit(", "), Ref(f"for_{index}")))))
-        line = seq(LF, Lit(f"for {' '.join(chips)}: "), alt(*options))
-        lines.append(Opt(line) if len(options) > len(texts) else line)
+            one = Ref(f"for_{index}")
+            line = seq(one, Star(seq(Lit(", "), one)))
+            odd = [t for t in texts if not re.fullmatch(_regex(line, rules), t)]
+            lines.append(Opt(seq(LF, Lit(f"for {' '.join(chips)}: "), alt(line, *map(Lit, odd)))))
+        else:
+            lines.append(seq(LF, Lit(f"for {' '.join(chips)}: "), alt(*map(Lit, texts))))
     return lines
 
 
-def _regex(node: Node) -> str:
+def _regex(node: Node, rules: Rules) -> str:
     match node:
+        case Ref(name):
+            return f"(?:{_regex(rules[name], rules)})"
         case Lit(text):
             return re.escape(text)
         case Tok(name):
             return f"(?:{patterns()[name]})"
         case Seq(items):
-            return "".join(map(_regex, items))
+            return "".join(_regex(i, rules) for i in items)
         case Alt(items):
-            return f"(?:{'|'.join(map(_regex, items))})"
+            return f"(?:{'|'.join(_regex(i, rules) for i in items)})"
         case Opt(item):
-            return f"(?:{_regex(item)})?"
+            return f"(?:{_regex(item, rules)})?"
         case Star(item):
-            return f"(?:{_regex(item)})*"
+            return f"(?:{_regex(item, rules)})*"
     raise AssertionError(node)
 
 
@@ -179,7 +194,7 @@ def _slot(spec: DirectiveSpec, slot: Slot, index: int, kernel: Anatomy, hw: Hard
     if slot.size:
         return Tok("SIZE")
     grid = alt(*(Lit(a) for a in kernel.outputs if a not in kernel.held and a not in kernel.batch()))
-    choices = [c for c in slot.choices if not c.chip(hw) and not c.kernel(kernel)]
+    choices = [c for c in slot.choices if c.word in known or not (c.chip(hw) or c.kernel(kernel))]
     forms = [choice_form(c, grid) for c in choices if c.argument != "axis" or grid != EMPTY]
     numbers = [v for v in known if v in slot.numbers] or list(slot.numbers)
     return alt(*(Lit(str(n)) for n in sorted(numbers, key=int)), *forms)
