@@ -56,17 +56,18 @@ def appraise(
     threads = schedule.warps * hw.warp_size
     registers = _registers(kernel, schedule, held, threads)
     shared = shared_bytes(kernel, schedule, hw, sizes)
-    blocks = _resident(hw, min(registers, hw.registers_thread), shared, threads)
+    most = min(hw.registers_thread, hw.registers_sm // threads)  # many warps leave few registers to each thread
+    blocks = _resident(hw, min(registers, most), shared, threads)
     if not kernel.contractions:
         time = _elementwise(kernel, schedule, held, threads, blocks, hw)
-        time *= 1 + g.spill * max(0, registers - hw.registers_thread) / hw.registers_thread
+        time *= 1 + g.spill * max(0, registers - most) / most
         return Appraisal(time * (1.4 if schedule.stream in kernel.held else 1.0), registers, blocks)  # read twice
     rows = max((math.prod(held.get(a, 1) for a in c.rows) for c in kernel.contractions), default=1)
     time = 1 + g.trip / max(1.0, _per_trip(kernel, schedule, held) / threads)
     time *= 1 + g.alone * 4 / max(1, blocks * schedule.warps)
     time *= max(1.0, schedule.warps * 16 / rows)  # warps without rows of their own repeat the work of others
     time *= 1 + {1: g.unstaged, 2: g.two_stages}.get(schedule.stages, 0.0) / math.sqrt(blocks)
-    time *= 1 + g.spill * max(0, registers - hw.registers_thread) / hw.registers_thread
+    time *= 1 + g.spill * max(0, registers - most) / most
     time *= 1 + g.byte * _bytes_per_product(kernel, schedule, held)
     return Appraisal(time * _habits(kernel, schedule, hw), registers, blocks)
 

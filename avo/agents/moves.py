@@ -109,10 +109,10 @@ def _is(move: Move, knob: str, old: Value, new: Value, streamed: frozenset[str])
 
 
 def _urgent(move: Move, found: Evidence) -> float:
-    """The share of time that the move could touch. Spills are urgent wherever there are any."""
+    """The share of time that the move could touch. Where nobody told shares, spilled registers are reason enough."""
     share = found.share(move.causes)
-    if "spills" in move.causes:
-        share = max(share, 0.3) if found.spills else share if found.shares else 0.0
+    if "spills" in move.causes and not found.shares:
+        share = 0.3 if found.spills else 0.0
     if move.knob == "stream stages" and move.direction == "down":
         share = share if found.occupancy_limit == "shared memory" else 0.0
     return share

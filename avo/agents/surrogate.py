@@ -23,6 +23,7 @@ _ABSENT = 1.0  # distance where only one of two settings has the knob
 _DEVIATION = 0.2  # standard deviation of log score about what arithmetic expects, of a setting as a whole
 _EFFECT = 0.08  # standard deviation of what one value of one knob does wherever it is set
 _NOISE = 0.01
+_DARING = 0.6  # of the deviation that counts as a chance: below 1, what is known to be good comes first
 _FAILED = 0.9  # a candidate that failed counts as this much below the median, in log score
 
 
@@ -61,6 +62,7 @@ class Surrogate:
     def improvement(self, points: Sequence[Point], bonus: Sequence[float]) -> NDArray[np.float64]:
         """Expected improvement of the log score over the best so far; `bonus` is added to each mean."""
         mean, deviation = self.predict(points)
+        deviation = _DARING * deviation
         gap = mean + np.asarray(bonus) - self.best
         z = gap / deviation
         density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)

@@ -39,6 +39,7 @@ def test_arithmetic_knows_registers_shared_memory_and_warps() -> None:
     assert of(128, 64, 2, 4).relative_time < of(128, 128, 2, 4).relative_time
     assert of(64, 64, 2, 4).relative_time < of(64, 64, 2, 8).relative_time  # warps without rows of their own
     assert of(128, 64, 2, 4).relative_time < of(64, 64, 1, 4).relative_time < of(16, 16, 1, 4).relative_time
+    assert of(256, 128, 2, 8).relative_time < of(256, 128, 2, 16).relative_time  # 128 registers a thread: it spills
 
 
 def test_an_elementwise_kernel_wants_bytes_in_flight() -> None:
