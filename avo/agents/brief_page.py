@@ -1,6 +1,7 @@
 """The brief of a step as a page for a reader who has nothing else: a person, a coding agent, a model.
 
-The page follows from the seed, k and the verdicts alone (no clock, no money), so a resumed run writes the same one.
+The page follows from the seed, k and the verdicts alone (no clock, no money, no budget), so a run that is resumed or
+done again writes the same one.
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ def document(brief: Brief, last: int = _LAST) -> dict[str, Any]:
         "hardware": {"name": hw.name, "title": hw.title},
         "workloads": [w.name for w in target.workloads],
         "opens": brief.opens,
-        "steps_left": brief.left.steps,
         "parent": {**_row(brief, parent), "text": parent.text, "times": _times(parent)},
         "best": _row(brief, brief.best),
         "bottleneck": {
@@ -85,12 +85,10 @@ def page(brief: Brief, most: int = LARGEST) -> str:
 
 def _page(d: Mapping[str, Any], knobs: bool) -> str:
     target, parent, best, unit = d["target"], d["parent"], d["best"], d["target"]["unit"]
-    left = f", {d['steps_left']} left" if d["steps_left"] is not None else ""
     rows = [
         f"# Step {d['step']}: make `{target['name']}` faster on {d['hardware']['name']}",
         "",
-        f"{(target['summary'] or target['name']).rstrip('.')}. Chip: {d['hardware']['title']}. "
-        f"Steps: this is number {d['step']}{left}.",
+        f"{(target['summary'] or target['name']).rstrip('.')}. Chip: {d['hardware']['title']}.",
         f"The score is the geometric mean of {target['unit']} over the workloads, 0 where any result is wrong.",
         f"May be changed: {_OPENS[d['opens']]}.",
         "",

@@ -240,9 +240,33 @@ def test_a_run_over_http_by_the_command_line(cli: Callable[..., Any], folder: Pa
         assert KEY not in str(found) and any("[key removed]" in str(e.reply) for e in found)
         whole = cli("evolve", "--resume", 1, "--steps", 4)
         assert whole.code == 0, whole.err
+    again = cli("replay", "1")  # the server is gone
+    assert again.code == 0 and "run 2 is run 1 again: 5 candidates, all the same" in again.out, again.out
     for path in folder.iterdir():
         assert KEY.encode() not in path.read_bytes(), path  # neither the archive nor the report
     assert cli("log", "1").code == 0
+
+
+def test_a_replay_names_the_first_difference(cli: Callable[..., Any], folder: Path) -> None:
+    import sqlite3
+
+    with ModelServer([by_step]) as server:
+        assert cli("evolve", *PARTS, "--model", f"{server.url}/v1#m", "--steps", 2, "--jobs", 1).code == 0
+    Path("a.md").write_text("warps 1")
+    assert cli("tell", "a.md").code == 0
+    assert cli("replay", "1").code == 0  # with the proposal that was told
+    with sqlite3.connect("avo.db") as raw:
+        raw.execute("UPDATE candidates SET rationale = 'another' WHERE run_id = 1 AND k = 2")
+    raw.close()
+    answer = cli("replay", "1", "--json")
+    found = json.loads(answer.out)
+    assert (answer.code, found["same"]) == (1, 2) and "proposal 2: its rationale was another" in found["difference"]
+    with sqlite3.connect("avo.db") as raw:
+        raw.execute("UPDATE journal SET outcome = NULL WHERE run_id = 1 AND k = 1")
+    raw.close()
+    answer = cli("replay", "1")
+    assert answer.code == 1 and "a request was made that the journal does not hold" in " ".join(answer.out.split())
+    assert cli("replay", "9").code == 2 and cli("replay", "--archive", "none.db").code == 2
 
 
 def test_mistakes_are_told_before_anything_is_written(

@@ -1,0 +1,135 @@
+"""A recorded run done again without a network: models say what the journal holds, and the candidates are compared."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from archive.records import Candidate
+from avo.agents.protocol import Agent, Brief, Proposal
+from avo.errors import HarnessUnavailable, UserMistake
+
+if TYPE_CHECKING:
+    from archive.archive import Archive
+    from avo.events import Observer
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """run: the new one. same: candidates that are equal in digest, parents, status, score and reason, from the first.
+    difference: the first that is not, in words; "" where all are equal."""
+
+    run: int
+    same: int
+    whole: int
+    difference: str
+
+
+class _Recorded:
+    """The run's own agent, but for proposals that were told from outside: those are taken from the record."""
+
+    def __init__(self, name: str, inner: Agent, found: list[Candidate]) -> None:
+        self.name = name
+        self._inner = inner
+        self._digests = {c.k: c.digest for c in found}
+        self._told = {c.k: c for c in found if c.k > 0 and c.agent != name}
+        self._last = max(self._digests)
+
+    def propose(self, brief: Brief) -> Proposal | None:
+        told = self._told.get(brief.k)
+        if told is not None:
+            return Proposal(told.text, tuple(self._digests[p] for p in told.parents), told.rationale)
+        return self._inner.propose(brief) if brief.k <= self._last else None
+
+
+def replay(store: Archive, run: int, observer: Observer | None = None) -> Replayed:
+    """Does a run again, from its seed and its journal, as a new run of the same archive.
+
+    Programs that are judged there under the same judge keep their verdicts. Raises UserMistake where the run cannot be
+    done again: it was begun in Python, is being judged otherwise, or still waits for verdicts.
+    """
+    from avo.budget import Budget
+    from avo.config import versions
+    from avo.launch import prepare, stored
+    from avo.run import Run, begin, proceed
+
+    record = store.run(run)
+    before = store.candidates(run)
+    if not before:
+        raise UserMistake(f"run {run} has no candidate yet")
+    if any(c.status is None for c in before):
+        raise UserMistake(f"run {run} waits for verdicts: avo evolve --resume {run} first")
+    if record.jobs > 1 and any(c.k > 0 and c.agent != record.agent for c in before):
+        raise UserMistake(
+            f"run {run} took proposals from outside between {record.jobs} at a time; it cannot be replayed"
+        )
+    config = stored(store, run)
+    agent = _agent(store, run, config)
+    parts = prepare(config, agent=_Recorded(record.agent, agent, before))
+    try:
+        again = begin(
+            store,
+            target=parts.target,
+            hardware=parts.hardware,
+            agent=parts.agent,
+            evaluator=parts.evaluator,
+            seed=record.seed,
+            jobs=record.jobs,
+            config=parts.config.model_dump(mode="json") | {"agent": config.agent},
+            versions=versions(),
+        )
+        problem = ""
+        try:
+            proceed(
+                Run(store, again.id),
+                target=parts.target,
+                hardware=parts.hardware,
+                agent=parts.agent,
+                evaluator=parts.evaluator,
+                budget=Budget(steps=max(c.k for c in before)),
+                options=config.agent_options,
+                versions=versions(),
+                observer=observer,
+            )
+        except HarnessUnavailable as error:
+            if "the journal holds no reply" not in str(error):
+                raise
+            problem = "a request was made that the journal does not hold: prompts, briefs or options have changed since"
+    finally:
+        parts.evaluator.close()
+    return _compared(again.id, before, store.candidates(again.id), problem)
+
+
+def _agent(store: Archive, run: int, config: Any) -> Agent:
+    from avo import plugins
+
+    options = config.agent_options
+    found = plugins.load("agent", config.agent)
+    known = inspect.signature(found).parameters if callable(found) else {}
+    available: dict[str, Any] = {
+        "jobs": config.jobs,
+        "seed": config.seed,
+        "hardware": plugins.load("hardware", config.hw),
+    }
+    if config.model is not None:
+        from avo.models.scripted import ReplayModel
+
+        available["model"] = ReplayModel(config.model, store.exchanges(run))
+    made: Agent = plugins.create("agent", config.agent, available, {k: v for k, v in options.items() if k in known})
+    return made
+
+
+def _compared(run: int, before: list[Candidate], after: list[Candidate], problem: str) -> Replayed:
+    new = {c.k: c for c in after}
+    same = 0
+    for c in before:
+        other = new.get(c.k)
+        if other is None:
+            return Replayed(run, same, len(before), f"proposal {c.k} was not made: {problem or 'the agent gave up'}")
+        for what in ("digest", "parents", "status", "rationale", "score"):
+            then, now = getattr(c, what), getattr(other, what)
+            if then != now:
+                return Replayed(run, same, len(before), f"proposal {c.k}: its {what} was {then} and is {now}")
+        same += 1
+    return Replayed(run, same, len(before), "")
