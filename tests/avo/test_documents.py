@@ -92,3 +92,8 @@ def test_the_ci_script_is_sound_bash() -> None:
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111, ".ci/run has to be executable"
     subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    for page in ROOT.glob("docs/*.md"):
+        assert f"(docs/{page.name})" in README, f"README.md does not link docs/{page.name}"
