@@ -55,6 +55,9 @@ def evolve(
     workloads: Sequence[str | Workload | Mapping[str, Scalar]] = (),
     program: str | Path | None = None,
     config: str | Path | None = None,
+    model: str | None = None,
+    max_usd: float | None = None,
+    max_tokens: int | None = None,
     observer: Observer | None = None,
 ) -> Run:
     """Evolves a kernel and returns the run: `.best`, `.candidates`, `.to_frame()`, shown as a table in a notebook.
@@ -62,12 +65,16 @@ def evolve(
     Names are resolved as on the command line; a Target, Hardware, Agent or Evaluator of your own may stand instead.
     config: a TOML file with settings; arguments win over it. Without `steps` and `minutes` it makes 48 proposals.
     workloads: sizes instead of the target's own. program: a file to start from instead of the target's seed.
-    observer: called with each event of `avo.events`, in this thread.
+    model: whom the agent `avo` asks, which then is the agent unless another is named; max_usd, max_tokens: what that
+    may cost. observer: called with each event of `avo.events`, in this thread.
 
     Raises UserMistake, TargetError (of a target of your own), HarnessUnavailable, ArchiveError. Ctrl-C finishes what is
     under way and returns; a second one raises KeyboardInterrupt. What was recorded stays, for `avo.resume`.
     """
     flags: dict[str, Any] = {"steps": steps, "minutes": minutes, "seed": seed, "jobs": jobs}
+    flags |= {"model": model, "max_usd": max_usd, "max_tokens": max_tokens}
+    if model is not None and agent is None:
+        agent = "avo"
     flags |= {"target": _name(target, "target"), "hw": _name(hw, "hardware")}
     flags |= {"agent": _name(agent, "agent"), "evaluator": _name(evaluator, "evaluator")}
     flags |= {

@@ -201,7 +201,7 @@ def _change(brief: Brief, c: Judged) -> str:
 
 
 def _reason(c: Judged) -> str:
-    """Why it was rejected: the message, and the first errors with what is legal."""
+    """Why it was rejected: the message, and what the first errors say of it, with what is legal and the nearest fix."""
     from evaluators.evaluation import Status
 
     if c.status is Status.OK:
@@ -211,10 +211,10 @@ def _reason(c: Judged) -> str:
         listed = gate.evidence.get("diagnostics") if not gate.passed else None
         for d in listed[:_DIAGNOSTICS] if isinstance(listed, list) else ():
             if isinstance(d, dict) and d.get("severity", "error") == "error":
-                legal = f" (legal: {d['legal']})" if d.get("legal") else ""
-                text = _short(f"{d.get('message', '')}{legal}", 200)
-                if text not in found[0]:
-                    found.append(text)
+                said = str(d.get("message", ""))
+                more = ", ".join(f"{key}: {d[key]}" for key in ("legal", "fix") if d.get(key))
+                text = "" if said and said in found[0] else _short(said, 160)
+                found.append(f"{text} ({_short(more, 120)})" if more else text)
     return "; ".join(f for f in found if f)
 
 

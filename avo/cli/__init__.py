@@ -23,6 +23,7 @@ VERBS = {
     "ask": ("ask", "Print what the next step of a run is told."),
     "tell": ("tell", "Judge an answer to it, and record it."),
     "replay": ("replay", "Do a run again from its journal, and compare."),
+    "models": ("models", "List the models, their prices, and which are here."),
     "report": ("report", "Report a run: a table, and one HTML file."),
     "log": ("log", "List the runs of an archive and how they stand."),
     "show": ("show", "Show a candidate with all its evidence."),

@@ -60,6 +60,14 @@ class ModelServer:
                     pass  # whoever asked has gone
                 self.close_connection = True
 
+            def do_GET(self) -> None:
+                data = json.dumps({"object": "list", "data": [{"id": "small", "object": "model"}]}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
             def log_message(self, *_: object) -> None: ...
 
         self.closing = threading.Event()

@@ -108,6 +108,22 @@ def test_a_run_of_an_agent_takes_a_proposal_and_goes_on_the_same_way(cli: Callab
     assert rows("x.db") == rows("y.db") and len(rows("x.db")) == 9 and rows("x.db")[:6] == whole
 
 
+def test_one_that_a_kill_left_unjudged_is_judged_first(cli: Callable[..., Any], begun: Path) -> None:
+    from archive.archive import open_archive
+    from avo.programs import named
+
+    with open_archive("avo.db") as store:
+        seed = store.candidates(1)[0].text
+        digest, text = named(seed.replace("warps 4", "warps 2") if "warps 4" in seed else seed + "warps 2\n")
+        with store.claim(1) as writer:
+            writer.add_candidate(1, digest, text, agent="me", parents=[0])
+    assert "# Step 2: " in cli("ask").out
+    Path("a.md").write_text("warps 8")
+    told = json.loads(cli("tell", "a.md", "--json").out)
+    assert told["k"] == 2
+    assert [(k, status) for k, *_, status in rows()] == [(0, "ok"), (1, "ok"), (2, "ok")]
+
+
 def test_a_run_that_was_judged_otherwise_is_refused(cli: Callable[..., Any], begun: Path) -> None:
     import sqlite3
 

@@ -287,6 +287,20 @@ def test_mistakes_are_told_before_anything_is_written(
     assert list(folder.iterdir()) == []
 
 
+def test_models_are_listed_with_price_and_what_is_missing(
+    cli: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    found = {row["name"]: row for row in json.loads(cli("models", "--json").out)}
+    assert found["openai:gpt-6-sol"]["missing"] == "no key" and found["anthropic:claude-opus-5-5"]["missing"] == ""
+    assert found["openai:gpt-6-sol"]["usd_out"] == 10 and found["openai:gpt-6-sol"]["source"].startswith("https://")
+    listed = cli("models").out
+    assert "no key" in listed and max(map(len, listed.splitlines())) <= 80
+    with ModelServer([Say("")]) as server:
+        assert cli("models", f"{server.url}/v1").out == f"{server.url}/v1#small\n"
+    assert cli("models", f"{server.url}/v1").code == 3 and cli("models", "localhost").code == 2
+
+
 def test_a_server_that_is_not_there_is_unavailable(cli: Callable[..., Any], folder: Path) -> None:
     options = ["--set", "agent_options.attempts=1", "--jobs", 1]
     answer = cli("evolve", *PARTS, "--model", "http://127.0.0.1:9/v1#m", "--steps", 2, *options)
