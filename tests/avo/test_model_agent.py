@@ -230,6 +230,7 @@ def test_a_run_over_http_by_the_command_line(cli: Callable[..., Any], folder: Pa
         done = cli("evolve", *PARTS, "--model", model, *base, "--steps", 3, "--jobs", 1)
         assert done.code == 0, done.err
         assert f"avo, asking {model}" in " ".join(done.out.split())
+        assert f"models: {'price unknown' if kind == 'chat' else '0.0'}" in done.out and " tokens in" in done.out
         assert ("5 USD" in done.out) == (kind != "chat") and len(server.requests) >= 3
         with open_archive("avo.db", readonly=True) as store:
             found = store.exchanges(1)
@@ -299,6 +300,16 @@ def test_models_are_listed_with_price_and_what_is_missing(
     with ModelServer([Say("")]) as server:
         assert cli("models", f"{server.url}/v1").out == f"{server.url}/v1#small\n"
     assert cli("models", f"{server.url}/v1").code == 3 and cli("models", "localhost").code == 2
+
+
+def test_without_the_sdk_it_says_what_to_install(
+    cli: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "openai", None)
+    answer = cli("evolve", *PARTS, "--model", "openai:gpt-6-sol")
+    assert answer.code == 2 and "pip install 'avo-kernels[models]'" in answer.err
 
 
 def test_a_server_that_is_not_there_is_unavailable(cli: Callable[..., Any], folder: Path) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import email.utils
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -252,6 +253,13 @@ def test_prices_have_a_date_and_a_source_and_may_be_given() -> None:
 def test_keys_are_taken_out(text: str) -> None:
     assert "[key removed]" in redacted(text) and "abcdefgh" not in redacted(text) and KEY not in redacted(text)
     assert redacted("kernel rows, tile b=8: task-8 disk-drive") == "kernel rows, tile b=8: task-8 disk-drive"
+
+
+@pytest.mark.parametrize("kind", ["compile", "cpu", "device"])
+def test_no_key_reaches_a_worker(kind: str, tmp_path: Path) -> None:
+    from evaluators.process import environment
+
+    assert KEY not in str(environment(kind, tmp_path))
 
 
 def test_a_trouble_of_a_scripted_model_is_a_trouble() -> None:
