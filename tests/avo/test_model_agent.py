@@ -248,6 +248,40 @@ def test_a_run_over_http_by_the_command_line(cli: Callable[..., Any], folder: Pa
     assert cli("log", "1").code == 0
 
 
+@pytest.mark.slow
+def test_a_kill_books_the_lost_request_at_its_most_and_changes_nothing_else(
+    cli: Callable[..., Any], folder: Path
+) -> None:
+    import subprocess
+    import sys
+    import time
+
+    prices = ["--set", "model_options.usd_in=1", "--set", "model_options.usd_out=2"]
+    with ModelServer([by_step, Say(hang_s=60), by_step]) as server:
+        arguments = [*map(str, PARTS), "--model", f"{server.url}/v1#m", *prices, "--steps", "3", "--jobs", "1"]
+        child = subprocess.Popen(
+            [sys.executable, "-m", "avo", "evolve", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        until = time.monotonic() + 60
+        while len(server.requests) < 2 and child.poll() is None and time.monotonic() < until:
+            time.sleep(0.02)
+        child.kill()
+        child.wait()
+        assert len(server.requests) == 2
+        done = cli("evolve", "--resume", 1)
+        assert done.code == 0, done.err
+        undisturbed = cli("evolve", *arguments, "--archive", "straight.db")
+        assert undisturbed.code == 0, undisturbed.err
+    with open_archive("avo.db", readonly=True) as store, open_archive("straight.db", readonly=True) as straight:
+        assert rows(Run(store, 1)) == rows(Run(straight, 1))
+        lost, *found = store.exchanges(1, 2)
+        assert lost.outcome is None and [e.outcome for e in found] == ["ok", "ok"]
+        (booked,) = [b for b in store.bookings(1) if not b.settled]
+        assert booked.spend.tokens_out == 16_000 and (booked.spend.usd or 0) > 0.032
+        extra = (store.spend(1).usd or 0) - (straight.spend(1).usd or 0)
+        assert extra == pytest.approx(booked.spend.usd)
+
+
 def test_a_replay_names_the_first_difference(cli: Callable[..., Any], folder: Path) -> None:
     import sqlite3
 
