@@ -39,7 +39,7 @@ def examine(archive: str, quick: bool = False) -> list[Finding]:
         ("plug-ins", _plugins),
     ]
     if not quick:
-        checks[5:5] = [("compiler", _compiler), ("interpreter", _interpreter)]
+        checks[5:5] = [("compiler", _compiler), ("interpreter", _interpreter), ("sandbox", _sandbox)]
     found: list[Finding] = []
     for name, check in checks:
         try:
@@ -210,3 +210,18 @@ def _interpreter() -> Iterator[Finding]:
         yield Finding("interpreter", "ok", "a bf16 softmax agrees with its meaning")
     else:
         yield Finding("interpreter", "fail", f"a bf16 softmax: {found.status}: {found.message}", "report this")
+
+
+def _sandbox() -> Iterator[Finding]:
+    """Enter each level of the sandbox for raw Python candidates in a process, and try to get out."""
+    if sys.platform != "linux":
+        return
+    from evaluators.integrity.sandbox import LEVELS, best, why_not
+
+    missing = [problem for level in LEVELS if (problem := why_not(level))]
+    found = f"raw Python is judged at level {best()}" + (f"; not here: {'; '.join(missing)}" if missing else "")
+    if best() == "process":
+        advice = "only for .py candidates: use a kernel with Landlock or user namespaces, or --accept-sandbox process"
+        yield Finding("sandbox", "warn", found, advice)
+    else:
+        yield Finding("sandbox", "ok", found)

@@ -63,13 +63,16 @@ class Session:
         self._worker, self._memory_bytes = worker, memory_bytes
 
     def call(self, task: str, payload: dict[str, Any], blobs: Sequence[bytes] = (), timeout: float = 60.0) -> Reply:
-        """As `WorkerPool.call`, always in the same worker. One that died between two calls is a Crash."""
+        """As `WorkerPool.call`, always in the same worker. One that died between two calls is a Crash. So is a fault of
+        our own code in it: the process is the candidate's, who may have broken that code or made the answer up."""
         began = time.monotonic()
         try:
             frame = self._worker.exchange(task, payload, blobs, timeout, self._memory_bytes)
         except Stale as error:
             kind = Unavailable if self._worker.calls <= 1 else Crash
             raise kind("the worker had died between two calls", error.log) from None
+        if "result" not in frame.body and frame.body.get("error") not in ("candidate", "memory"):
+            raise Crash(f"the worker broke: {str(frame.body.get('message', 'no message'))[:400]}", self._worker.log())
         return _reply(frame, time.monotonic() - began, self._worker.log())
 
     def family(self) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -24,23 +24,25 @@ import numpy as np
 
 from dsl.meaning import evaluate
 from dsl.syntax import Program
-from evaluators.cpu import Output
+from evaluators.cpu import _BYTES, Output
 from evaluators.evaluation import Evaluation, GateResult, Status
-from evaluators.failures import Crash, TaskError, Unavailable, WorkerFailure
+from evaluators.failures import Crash, TaskError, Timeout, Unavailable, WorkerFailure
 from evaluators.gates import Rejected, _contiguous
 from evaluators.inputs import Array, decode, draw_inputs, encode, generator, pairings
 from evaluators.integrity import sandbox
-from evaluators.integrity.child import ENTRY
+from evaluators.integrity.tripwires import tripwires
 from evaluators.judge import environment
 from evaluators.loading import complete, seed_program
 from evaluators.oracle import Answer, answers
 from evaluators.pool import Reply, Session, WorkerPool
-from evaluators.target import Target, TargetError, Workload
+from evaluators.target import Target, Workload
 from evaluators.tolerance import form, verdict
 
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
 
+_MOST = 8  # entries of a list that the child reports
+_CALLS_TIME = 3.0  # times the time of one call: what all calls together may take
 _SPARE_THREADS = 2  # what grows by more between the first call and the last is looked at
 
 
@@ -246,11 +248,16 @@ def _plan(case: _Case) -> None:
 
 def _play(case: _Case, pool: WorkerPool) -> None:
     with _started(case, pool) as session:
+        end = time.monotonic() + _CALLS_TIME * case.timeout
         for call in case.calls:
+            if time.monotonic() > end:
+                raise Timeout(f"the calls took more than {_CALLS_TIME * case.timeout:g} s together")
             call.reasons = _one(case, session, call, case.gaming)
             threads, children = session.family()
             case.threads.append(threads)
             case.children = max(case.children, children)
+            if case.gaming:  # nothing that comes after it could clear it
+                break
 
 
 def _alone(case: _Case, pool: WorkerPool, call: _Call) -> list[str]:
@@ -273,7 +280,8 @@ class _started:
             try:
                 session.call("raw_load", {"source": self._case.text}, (), self._case.timeout)
             except TaskError as error:
-                raise Rejected(Status.COMPILE_ERROR, error.message.splitlines()[0], {"error": error.message}) from None
+                said = _said(error.message)
+                raise Rejected(Status.COMPILE_ERROR, said[0], {"error": "\n".join(said)}) from None
             self._stack = opening.pop_all()
         return session
 
@@ -294,10 +302,15 @@ def _one(case: _Case, session: Session, call: _Call, gaming: list[str]) -> list[
     try:
         reply = session.call("raw_run", {"inputs": rows, "params": params}, blobs, case.timeout)
     except TaskError as error:
-        return [error.message.splitlines()[-1] if error.message else "it raised an exception"]
+        return [_said(error.message)[-1]]
     try:
         facts = _Facts.read(reply)
-    except (KeyError, TypeError, ValueError):  # only a candidate that meddles with its process can bring this about
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+    ):  # only a candidate that meddles with its process can bring this about
         raise Crash("the candidate's process answered nonsense", reply.log) from None
     gaming += [f"an output is lazy or disguised: {odd}" for odd in facts.odd]
     gaming += [f"output {i} changed after it was returned" for i in facts.late]
@@ -307,6 +320,11 @@ def _one(case: _Case, session: Session, call: _Call, gaming: list[str]) -> list[
     reasons += [f"something was written outside of {name}" for name in facts.strayed]
     reasons += [f"output {i} of the call before was overwritten; outputs have to be new tensors" for i in facts.reused]
     return reasons + _numbers(case.program, call, params, facts.outputs)
+
+
+def _said(message: str) -> list[str]:
+    """The lines of a message that the candidate may have made up, of a size for people."""
+    return [line[:400] for line in message[:4000].splitlines()[:12]] or ["it raised an exception"]
 
 
 def _numbers(program: Program, call: _Call, params: Mapping[str, Any], outputs: Sequence[Output]) -> list[str]:
@@ -353,73 +371,23 @@ class _Facts:
 
     @classmethod
     def read(cls, reply: Reply) -> _Facts:
-        """Raises KeyError, TypeError or ValueError for what is no such reply."""
+        """Raises LookupError, TypeError, ValueError or ArithmeticError for what is no such reply."""
         result = reply.result
         if odd := result["odd"]:
-            return cls(odd=tuple(str(o)[:200] for o in odd))
+            return cls(odd=tuple(str(o)[:200] for o in odd[:_MOST]))
         outputs = []
         for row, data in zip(result["outputs"], reply.blobs, strict=True):
-            dtype, shape, strides = str(row["dtype"]), tuple(map(int, row["shape"])), tuple(map(int, row["strides"]))
-            if len(shape) != len(strides) or min(shape, default=0) < 0 or (math.prod(shape) > 0) != bool(data):
+            dtype, shape, strides = (
+                str(row["dtype"])[:40],
+                tuple(map(int, row["shape"])),
+                tuple(map(int, row["strides"])),
+            )
+            if len(shape) != len(strides) or min(shape, default=0) < 0:
+                raise ValueError(f"no shape: {shape}, {strides}")
+            if dtype in _BYTES and len(data) != math.prod(shape) * _BYTES[dtype]:
                 raise ValueError(f"{len(data)} bytes for {dtype}{list(shape)}")
-            alias = None if row["alias"] is None else str(row["alias"])
+            alias = None if row["alias"] is None else str(row["alias"])[:80]
             outputs.append(Output(dtype, shape, strides, data, int(row["unwritten"]), alias))
-        mutated, strayed = (tuple(str(n) for n in result[key]) for key in ("mutated", "strayed"))
-        late, reused = (tuple(int(i) for i in result[key]) for key in ("late", "reused"))
+        mutated, strayed = (tuple(str(n)[:80] for n in result[key][:_MOST]) for key in ("mutated", "strayed"))
+        late, reused = (tuple(int(i) for i in result[key][:_MOST]) for key in ("late", "reused"))
         return cls(tuple(outputs), (), mutated, strayed, late, reused)
-
-
-# Names in the source ------------------------------------------------------------------------------
-
-_MODULES = (
-    "ctypes",
-    "socket",
-    "subprocess",
-    "multiprocessing",
-    "threading",
-    "gc",
-    "inspect",
-    "mmap",
-    "signal",
-    "pickle",
-)
-_CALLS = (
-    "exec",
-    "eval",
-    "compile",
-    "__import__",
-    "open",
-    "globals",
-    "getattr",
-    "setattr",
-    "_getframe",
-    "fork",
-    "dlopen",
-)
-_LITERAL = 2048  # characters; a longer one may be a payload
-
-
-def tripwires(tree: ast.AST) -> list[str]:
-    """What a reader would look at first, as `line N: what`. A hint for people; no verdict hangs on it."""
-
-    def found() -> Iterator[tuple[int, str]]:
-        for node in ast.walk(tree):
-            line = getattr(node, "lineno", 0)
-            match node:
-                case ast.Import(names=names):
-                    yield from ((line, f"imports {n.name}") for n in names if n.name.partition(".")[0] in _MODULES)
-                case ast.ImportFrom(module=str(name)) if name.partition(".")[0] in _MODULES:
-                    yield line, f"imports {name}"
-                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _CALLS:
-                    yield line, f"calls {name}"
-                case ast.Constant(value=str() | bytes() as value) if len(value) > _LITERAL:
-                    yield line, f"a literal of {len(value)} characters"
-                case ast.Global(names=names) | ast.Nonlocal(names=names):
-                    yield line, f"keeps {', '.join(names)} between calls"
-                case _:
-                    continue
-
-    return [f"line {line}: {what}" for line, what in sorted(set(found()))]
-
-
-__all__ = ["ENTRY", "RawEvaluator", "TargetError", "right", "tripwires"]

@@ -10,7 +10,8 @@ import pytest
 
 from dsl.hardware import hardware
 from evaluators.evaluation import Status
-from evaluators.integrity.raw import RawEvaluator, tripwires
+from evaluators.integrity.raw import RawEvaluator
+from evaluators.integrity.tripwires import tripwires
 from evaluators.targets import target
 
 GOOD = "import torch\n\n\ndef run(x):\n    return torch.softmax(x.float(), -1).to(x.dtype)\n"
@@ -85,3 +86,37 @@ def test_the_command_judges_a_python_file(tmp_path):
     assert told["status"] == "ok" and told["environment"]["sandbox"]["level"] in ("full", "namespaces", "process")
     wrong = subprocess.run([*run, "--accept-sandbox", "fulll"], capture_output=True, text=True)
     assert wrong.returncode == 2 and "did you mean 'full'" in wrong.stderr
+
+
+FORGER = """
+import os, sys, torch
+from evaluators import wire
+
+def run(x):
+    frame = sys._getframe()
+    while "request" not in frame.f_locals or "sock" not in frame.f_locals:
+        frame = frame.f_back
+    sock, nonce = frame.f_locals["sock"], frame.f_locals["request"].nonce
+    facts = dict(odd=[], mutated=[], strayed=[], late=[], reused=[], threads=0, seconds=0.0)
+    row = dict(dtype="bf16", shape=list(x.shape), strides=list(x.stride()), unwritten=0, alias=None)
+    wire.send(sock, wire.Frame(nonce, {body}, {blobs}))
+    os._exit(0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "blobs", "status"),
+    [
+        ('{"error": "fault", "message": "not my fault"}', "()", Status.CRASH),
+        ('{"error": "memory"}', "()", Status.OUT_OF_MEMORY),
+        ('{"result": {**facts, "outputs": [row]}}', "(b'abc',)", Status.CRASH),
+        ('{"result": {**facts, "outputs": [{**row, "unwritten": 1e999}]}}', "(bytes(2 * x.numel()),)", Status.CRASH),
+        ('{"result": {**facts, "outputs": {"a": 1}}}', "(b'',)", Status.CRASH),
+        ('{"result": {**facts, "outputs": [row], "mutated": 3}}', "(bytes(2 * x.numel()),)", Status.CRASH),
+        ('{"result": {"odd": "z" * 10000000}}', "()", Status.GAMING),
+    ],
+)
+def test_a_made_up_reply_is_never_a_verdict_and_never_an_exception(judge, body, blobs, status):
+    found = judged(judge, FORGER.replace("{body}", body).replace("{blobs}", blobs))
+    assert found.status is status and len(found.message) < 1000
