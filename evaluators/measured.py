@@ -427,6 +427,8 @@ class MeasuredEvaluator(LocalEvaluator):
             detail["interval_s"] = [seconds * math.exp(-half), seconds * math.exp(half)]
             results.append(row.model_copy(update={"measured_s": seconds, "detail": {**row.detail, **detail}}))
         case.results = tuple(results)
+        highest = self.slots[0].facts.max_sm_mhz
+        case.overclock = highest * 1e6 / case.hardware.clock_hz if highest else 1.0
         outcome = timed.standing.outcome if timed.standing else None
         if timed.versus is None or outcome == "better":
             seconds_by = {r.workload: r.measured_s for r in results if r.measured_s is not None}
