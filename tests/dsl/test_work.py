@@ -31,6 +31,17 @@ SIZES = {
     "rope": {"b": B, "s": 64, "h": 4, "d": D},
     "cross_entropy": {"r": 100, "c": 32000},
     "decode_queue": {"r": 16, "c": 1024, "f": 4096},
+    "layernorm": {"r": 100, "c": 4096},
+    "softmax": {"r": 100, "c": 4096},
+    "swiglu": {"r": 512, "c": 1024, "f": 256},
+    "batched_gemm": {"b": 4, "m": 512, "n": 256, "k": 1024},
+    "split_k_gemm": {"m": 16, "n": 256, "k": 8192},
+    "int8_gemm": {"m": 512, "n": 256, "k": 1024},
+    "fp8_gemm": {"m": 512, "n": 256, "k": 1024},
+    "flash_decoding": {"b": B, "h": H, "g": G, "m": 1, "n": 4096, "d": D, "e": D},
+    "sliding_window": {"b": B, "h": H, "g": G, "m": N, "n": N, "d": D, "e": D},
+    "attention_lse": {"b": B, "h": H, "g": G, "m": N, "n": N, "d": D, "e": D},
+    "attention_sinks": {"b": B, "h": H, "g": G, "m": N, "n": N, "d": D, "e": D},
 }
 
 
