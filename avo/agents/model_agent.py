@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archive.records import Hypothesis
@@ -27,6 +28,7 @@ class ModelAgent:
     proposed as it stands, so that it is recorded, and the judge says why it is rejected.
 
     max_tokens: of one reply. timeout_s: of one attempt. attempts: before the model counts as away.
+    prompts: a folder whose `system.md` and `repair.md` (with `{problem}` in it) stand instead of those of this package.
     """
 
     name = "avo"
@@ -37,6 +39,7 @@ class ModelAgent:
         max_tokens: int = MAX_TOKENS,
         timeout_s: float = WAITS.timeout_s,
         attempts: int = WAITS.attempts,
+        prompts: str | None = None,
         waits: Waits | None = None,
     ) -> None:
         if model is None:
@@ -46,8 +49,8 @@ class ModelAgent:
         self._model = model
         self._max_tokens = max_tokens
         self._waits = waits or replace(WAITS, timeout_s=float(timeout_s), attempts=int(attempts))
-        self._system = _prompt("system")
-        self._repair = _prompt("repair")
+        self._system = _prompt("system", prompts)
+        self._repair = _prompt("repair", prompts)
 
     def propose(self, brief: Brief) -> Proposal:
         request = Request(self._system, (Message("user", page(brief)),), self._max_tokens)
@@ -152,7 +155,15 @@ def _errors(program: Program, brief: Brief) -> list[Diagnostic]:
     return sorted(found, key=lambda d: (d.span.line, d.span.column))
 
 
-def _prompt(name: str) -> str:
+def _prompt(name: str, folder: str | None) -> str:
+    if folder is not None:
+        from avo.files import read_text
+
+        if not Path(folder).is_dir():
+            raise UserMistake(f"agent_options.prompts names a folder with system.md and repair.md; {folder} is none")
+        path = Path(folder) / f"{name}.md"
+        if path.exists():
+            return read_text(str(path))
     return (resources.files("avo.agents") / "prompts" / f"{name}.md").read_text(encoding="utf-8")
 
 

@@ -96,6 +96,19 @@ def test_what_is_wrong_goes_back_once_and_is_recorded(
         assert "That was not judged, for this reason" in second.request and len(model.requests) == 2
 
 
+def test_prompts_may_come_from_a_folder(tmp_path: Path) -> None:
+    from avo.plugins import load
+    from avo.testing import brief
+
+    (tmp_path / "system.md").write_text("Be brief.")
+    model = ScriptedModel(["no", "warps 2"])
+    ModelAgent(model, prompts=str(tmp_path)).propose(brief(load("target", "softmax"), HW))
+    assert model.requests[0].system == "Be brief."
+    assert "That was not judged" in model.requests[1].messages[2].text  # what the folder lacks is as it was
+    with pytest.raises(UserMistake, match=r"agent_options\.prompts names a folder"):
+        ModelAgent(model, prompts=str(tmp_path / "none"))
+
+
 def test_an_ancestor_that_the_answer_names_is_the_parent(tmp_path: Path) -> None:
     from dsl.parser import parse
     from dsl.printer import digest
