@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import math
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -49,14 +50,15 @@ _SPARE_THREADS = 2  # what grows by more between the first call and the last is 
 class RawEvaluator:
     """Implements `evaluators.protocol.Evaluator` for raw Python. Judges correctness, on the host's CPU.
 
-    level: of the sandbox; the strongest that works here where None. accept: the weakest level whose verdicts may
-    promote a candidate. run_timeout: seconds for one call.
+    seed: of the inputs; drawn anew where None, for whoever knows it and the text knows the inputs to come. It is told
+    with the verdict, so that the same judgement can be had again. level: of the sandbox; the strongest that works here
+    where None. accept: the weakest level whose verdicts may promote a candidate. run_timeout: seconds for one call.
     """
 
     def __init__(
         self,
         jobs: int = 1,
-        seed: int = 0,
+        seed: int | None = None,
         *,
         level: sandbox.Level | None = None,
         accept: sandbox.Level = "full",
@@ -65,7 +67,7 @@ class RawEvaluator:
     ) -> None:
         self._own_pool = pool is None
         self._pool = pool or WorkerPool(jobs + 1)  # each candidate uses one up: one more is on its way
-        self._seed = seed
+        self._seed = secrets.randbits(63) if seed is None else seed
         self.level: sandbox.Level = level or sandbox.best()
         self.accept: sandbox.Level = accept
         self._timeout = run_timeout
@@ -81,6 +83,7 @@ class RawEvaluator:
         def evaluation(status: Status, message: str = "") -> Evaluation:
             facts = environment(hardware)
             facts["sandbox"] = {"level": self.level, "accepted": self.accept, "promotable": self.promotable}
+            facts["seed"] = self._seed
             return Evaluation(
                 status=status,
                 mode="none",

@@ -34,7 +34,7 @@ class Attack:
 
 
 ATTACKS = (
-    Attack("zeros_under_atol", "in_process", "tolerance from the honest error", INCORRECT, "all zeros", fast=True),
+    Attack("zeros_under_atol", "in_process", "tolerance from the honest error", INCORRECT, "all zeros"),
     Attack("uniform_scalar", "in_process", "strict shape and dtype", INCORRECT, "declared"),
     Attack("lazy_subclass", "in_process", "plain tensors only", GAMING, "disguised", fast=True),
     Attack("deferred_thread", "in_process", "outputs looked at twice", GAMING, "changed after", fast=True),
@@ -57,8 +57,8 @@ ATTACKS = (
 )
 
 
-def cases():
-    return [pytest.param(a, id=a.name, marks=() if a.fast else pytest.mark.slow) for a in ATTACKS]
+def cases(fast=tuple(a.name for a in ATTACKS if a.fast)):
+    return [pytest.param(a, id=a.name, marks=() if a.name in fast else pytest.mark.slow) for a in ATTACKS]
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_stopped_here(attack, judge):
     assert attack.said in found.message, f"not stopped by its layer, {attack.layer}"
 
 
-@pytest.mark.parametrize("attack", cases())
+@pytest.mark.parametrize("attack", cases(fast=("pointer_memo", "channel_forger")))
 def test_works_on_a_naive_grader(attack):
     command = [sys.executable, str(HERE / "naive_harnesses.py"), attack.harness]
     command += [str(HERE / "attacks" / f"{attack.name}.py"), attack.target]

@@ -19,7 +19,7 @@ TARGETS = {
     "near_zero_loss": "cross_entropy",
     "masked_attention": "attention",
 }
-FAST = ("triton_rows", "split_k_random", "thread_pool", "scratch_reused")
+FAST = ("triton_rows", "split_k_random", "thread_pool")
 NAMES = sorted(file.stem for file in HERE.glob("*.py"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,12 +29,22 @@ def judged(judge, text, name="softmax"):
 
 
 def test_an_honest_kernel_leaves_evidence_and_the_same_again(judge):
-    first, again = judged(judge, GOOD), judged(judge, GOOD)
+    first = judged(judge, GOOD)
+    with RawEvaluator(seed=first.environment["seed"]) as same:
+        again = judged(same, GOOD)
     assert first.status is Status.OK and first.mode == "none" and first.source == GOOD
     assert [g.gate for g in first.gates] == ["parse", "correctness", "integrity"]
     cases = first.gate("correctness").evidence["cases"]
     assert len(cases) > 2 * len(target("softmax").checks)
     assert [g.evidence for g in first.gates] == [g.evidence for g in again.gates]
+
+
+def test_nobody_knows_the_inputs_beforehand():
+    seeds = set()
+    for _ in range(2):
+        with RawEvaluator() as one:
+            seeds.add(one.evaluate("def run(x:", target("softmax"), hardware("cpu")).environment["seed"])
+    assert len(seeds) == 2
 
 
 def test_what_does_not_start_is_told_by_name(judge):
@@ -120,3 +131,14 @@ def run(x):
 def test_a_made_up_reply_is_never_a_verdict_and_never_an_exception(judge, body, blobs, status):
     found = judged(judge, FORGER.replace("{body}", body).replace("{blobs}", blobs))
     assert found.status is status and len(found.message) < 1000
+
+
+@pytest.mark.slow
+def test_an_audit_of_a_candidate_has_a_finding_for_every_layer():
+    attack = Path(__file__).parent / "attacks" / "pointer_memo.py"
+    run = [sys.executable, "-m", "avo", "audit", str(attack), "--target", "softmax"]
+    done = subprocess.run([*run, "--json"], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    told = {f["layer"]: f["verdict"] for f in json.loads(done.stdout)["layers"]}
+    assert told["source"] == "ok" and told["behaviour"] == "FAIL" and set(told) >= {"names", "sandbox", "numbers"}
+    assert "state kept" in subprocess.run(run, capture_output=True, text=True).stdout

@@ -88,6 +88,7 @@ def test_a_task_whose_rows_are_all_alike_is_refused():
     assert found["axis r of y"] == "fail" and found["axis c of y"] == "pass"
 
 
+@pytest.mark.slow
 def test_checks_that_know_one_value_of_a_param_do_not_hide_the_other():
     causal = complete(target("attention"))
     checks = tuple(w for w in causal.checks if w.params["causal"])
