@@ -160,6 +160,11 @@ def number_of_kernels(n: int) -> Demand:
     return check
 
 
+def _names(chip: str, chips: tuple[str, ...]) -> bool:
+    """Whether a `for` line is for the chip, by its own name or its architecture's."""
+    return any(hardware(c) == hardware(chip) for c in chips)
+
+
 def directive(text: str, chip: str = "", writes: str = "") -> Demand:
     """A directive with at least these items, on this chip (of a `for` line) or for all."""
     (block,) = parse(f"kernel f\nin x[a] f32\nout y[a] f32\ny = x\nschedule\n{text}\n").schedule.blocks
@@ -168,7 +173,7 @@ def directive(text: str, chip: str = "", writes: str = "") -> Demand:
     def check(program: Program) -> str:
         blocks = [b for b in program.schedule.blocks if set(b.writes) == set(writes.split()) or not writes]
         lines = [d for b in blocks for d in b.directives if d.name == want.name]
-        lines = [d for d in lines if (chip in d.chips if chip else not d.chips)]
+        lines = [d for d in lines if (_names(chip, d.chips) if chip else not d.chips)]
         has = {(i.key, i.value) for d in lines for i in d.items}
         ok = bool(lines) and {(i.key, i.value) for i in want.items} <= has and _order(want, lines)
         return "" if ok else f"`{text}` was asked for" + (f" on {chip}" if chip else "")
