@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from evaluators.pool import WorkerPool
 
 Evidence = dict[str, Any]
+# Elements of one value that a thread may hold: four times its registers. Past it compilers take minutes, for nothing.
+MOST_A_THREAD = 1024
 ZONE_BYTES = 4096  # a stray access within the guard zone of its own tensor; farther ones meet other allocations
 
 
@@ -138,9 +140,24 @@ def lower_step(case: Case) -> Lowered:
     return case.lowered
 
 
+def insist_room(case: Case, lowered: Lowered) -> None:
+    """Nothing is compiled whose values a block of threads could not hold."""
+    for workload in case.target.workloads:
+        sizes, params = extents(case.sure.algorithm, workload), _params(case.sure, workload)
+        for kernel in lowered.kernels:
+            widest = kernel.profile(sizes, params).widest
+            warps = kernel.specialise(sizes, params).options["num_warps"]
+            held = widest / (warps * case.hardware.warp_size)
+            if case.hardware.claims_speed and held > MOST_A_THREAD:
+                evidence = {"kernel": kernel.name, "workload": workload.name, "elements": widest}
+                message = f"{kernel.name} holds a value of {held:,.0f} elements a thread; {MOST_A_THREAD:,} is the most"
+                raise Rejected(Status.RESOURCE, f"{message}: use smaller tiles or more warps", {"widest": evidence})
+
+
 def compile_gate(case: Case, bench: Bench) -> Evidence:
     """Machine code for every public size, each distinct specialisation once, within the chip's limits."""
     lowered = lower_step(case)
+    insist_room(case, lowered)
     evidence: Evidence = {"kernels": [], "warnings": [_diagnostic(d) for d in lowered.warnings]}
     if not case.hardware.claims_speed:
         evidence["note"] = f"{case.hardware.name}: kernels run in the interpreter, nothing is compiled"

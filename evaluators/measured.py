@@ -252,6 +252,7 @@ class MeasuredEvaluator(LocalEvaluator):
     def _compile_gate(self, case: Case, bench: Bench) -> Evidence:
         """As everywhere; and every size that correctness will run, all at once, so that the device only launches."""
         lowered = gates.lower_step(case)
+        gates.insist_room(case, lowered)
         wanted = []
         for workload in (*case.target.workloads, *case.target.checks):
             sizes, params = extents(case.sure.algorithm, workload), gates._params(case.sure, workload)

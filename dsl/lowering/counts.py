@@ -79,7 +79,8 @@ def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
         segments.append(
             inner.segment("masked loop" if loop.masked else "loop", turns if len(set(turns)) > 1 else turns[:1])
         )
-    return Profile(tiles(kernel, known), tuple(segments))
+    widest = max((_size(kernel, op.out.dims, known) for op in kernel.ops() if op.out is not None), default=0)
+    return Profile(tiles(kernel, known), tuple(segments), widest)
 
 
 def _turns(kernel: TileKernel, loop: Loop, values: Mapping[Value, float]) -> int:

@@ -52,10 +52,14 @@ class Segment:
 
 @dataclass(frozen=True)
 class Profile:
-    """The work of one kernel on one workload as the schedule cuts it: `tiles` tiles, each running the segments."""
+    """The work of one kernel on one workload as the schedule cuts it: `tiles` tiles, each running the segments.
+
+    widest: elements of the largest value that a tile holds.
+    """
 
     tiles: int
     segments: tuple[Segment, ...]
+    widest: int = 0
 
 
 @dataclass(frozen=True)
