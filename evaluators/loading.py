@@ -61,6 +61,12 @@ def complete(target: Target) -> Target:
         raise TargetError("a target needs a name")
     if not callable(target.reference):
         raise TargetError(f"target {target.name}: the reference is no function but {type(target.reference).__name__}")
+    for what, value, legal in (
+        ("unit", target.unit, ("TFLOP/s", "GB/s")),
+        ("opens", target.opens, ("schedule", "numerics", "all")),
+    ):
+        if value not in legal:
+            raise TargetError(f"target {target.name}: {what} is {value!r}; legal: {', '.join(legal)}")
     if not target.workloads:
         raise TargetError(f"target {target.name}: it needs at least one workload")
     algorithm = seed_program(target).algorithm

@@ -250,5 +250,8 @@ def _conclude(run: Run) -> None:
     if best is not None:
         say(f"next:   avo show {run.id}/{best.k} --program{where} > best.avo")
         say(f"        avo lower best.avo --hw {run.record.hardware} -o kernel.py   # runs without avo")
-    more = 2 * max(1, len(run.archive.candidates(run.id, text=False)) - 1)
-    say(f"        avo evolve --resume {run.id} --steps {more}{where}   # goes on")
+    judged = len(run.archive.candidates(run.id, text=False)) - 1
+    asked = (run.record.config.get("given") or {}).get("steps")
+    unfinished = isinstance(asked, int) and judged < asked
+    more = "" if unfinished else f" --steps {2 * max(1, judged)}"
+    say(f"        avo evolve --resume {run.id}{more}{where}   # goes on")

@@ -120,4 +120,8 @@ def _sizes(program: Program, target: str | None, text: str | None) -> Workload |
             raise UserMistake("--workload changes a target's sizes: name the --target too")
         return None
     job = plugins.load("target", target)
-    return workloads.workload(text or {}, job)
+    found = workloads.workload(text or {}, job)
+    unknown = dict.fromkeys(a for t in program.algorithm.inputs for a in t.axes or () if a not in found.sizes)
+    if unknown:
+        raise UserMistake(f"the program is not one for {target}, which has no size for axis {', '.join(unknown)}")
+    return found

@@ -31,7 +31,8 @@ def sol(
 
     chip = plugins.load("hardware", hw)
     if not chip.claims_speed:
-        raise UserMistake(f"{chip.name} makes no speed claim; name a chip: {', '.join(plugins.names('hardware'))}")
+        others = ", ".join(n for n in plugins.names("hardware") if n != chip.name)
+        raise UserMistake(f"{chip.name} makes no speed claim; name a chip: {others}")
     found = job(target, workload or [])
     program = parse(found.seed)
     answer: list[dict[str, Any]] = []
