@@ -205,9 +205,24 @@ def _mounts(home: Path) -> None:
     hidden += [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/run")]
     hidden += [Path("/home"), Path("/root"), Path("/proc")]
     needed = [path.resolve() for path in _libraries()]
-    for path in dict.fromkeys(p for p in hidden if p.is_dir() and p != home):
-        if not any(path == p or path in p.parents for p in needed):
+    hidden = [p for p in dict.fromkeys(hidden) if p.is_dir() and p != home and p not in needed]
+    # libraries inside of what is hidden (an environment under /home or /tmp) come back alone, without their neighbours
+    inside = [n for n in dict.fromkeys(needed) if any(p in n.parents for p in hidden)]
+    back = {
+        n: _call(f"open_tree {n}", libc.syscall(_OPEN_TREE, _AT_FDCWD, bytes(n), 1 | 0o2000000 | _AT_RECURSIVE))
+        for n in inside
+        if not any(other in n.parents for other in inside)
+    }
+    for path in hidden:
+        if path.is_dir():  # what lies in another hidden folder has gone with it
             _call(f"mount over {path}", libc.mount(b"tmpfs", bytes(path), b"tmpfs", 0, b"size=1m,mode=755"))
+    for path, tree in back.items():
+        folder = path if stat.S_ISDIR(os.fstat(tree).st_mode) else path.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder is not path:
+            path.touch()
+        _call(f"move_mount {path}", libc.syscall(_MOVE_MOUNT, tree, b"", _AT_FDCWD, bytes(path), 4))
+        os.close(tree)
     home.mkdir(parents=True, exist_ok=True)
     _call("move_mount", libc.syscall(_MOVE_MOUNT, kept, b"", _AT_FDCWD, bytes(home), 4))
     os.close(kept)
