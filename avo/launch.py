@@ -129,7 +129,7 @@ def start(
     budget: Budget | None = None,
 ) -> Run:
     """A new run of a resolved configuration. `begun` is called once all parts are there and nothing is written yet.
-    budget: of this session alone, instead of the configuration's."""
+    budget: for this call alone, instead of the configuration's."""
     from archive.archive import open_archive
     from avo.run import begin
 

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 def check(
     file: Annotated[str, typer.Argument(help="The program; - reads standard input.", metavar="FILE")],
     hw: Annotated[str | None, typer.Option(help="Also check what this chip can do.", metavar="CHIP")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Take sizes from this target: memory limits become exact.", metavar="TARGET")
+    ] = None,
+    workload: Annotated[
+        str | None, typer.Option(help="Sizes instead of the target's first workload.", metavar="k=v,...")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the diagnostics as JSON.")] = False,
 ) -> None:
     """Say everything that is wrong with a program, with the place, what is legal and the nearest fix.
@@ -21,6 +27,7 @@ def check(
     """
     from avo import plugins
     from avo.cli.console import say, show_json
+    from avo.cli.lower import sizes_of
     from avo.files import read_text
     from dsl.check import check as complaints
     from dsl.diagnostics import ProgramError
@@ -33,7 +40,8 @@ def check(
     try:
         program = parse(text, file)
         name = digest(program)
-        found = list(complaints(program, chip))
+        sizes = sizes_of(program, target, workload)
+        found = list(complaints(program, chip, sizes.sizes if sizes else None))
     except ProgramError as error:
         found = list(error.diagnostics)
     errors = [d for d in found if d.severity == "error"]
@@ -47,7 +55,8 @@ def check(
         if errors:
             say(f"{len(errors)} error{'s' if len(errors) > 1 else ''}{on}")
         else:
-            say(f"ok{on}: {name}")
+            more = " (limits on memory depend on sizes: name a --target)" if chip and target is None else ""
+            say(f"ok{on}: {name}{more}")
     if errors:
         raise typer.Exit(1)
 

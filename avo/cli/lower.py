@@ -63,7 +63,7 @@ def lower(
     if emit not in legal:
         raise UserMistake(f"{chip.name} has no {emit}; --emit takes {', '.join(legal)} there")
     text, program = read_program(file)
-    sizes = _sizes(program, target, workload)
+    sizes = sizes_of(program, target, workload)
     errors = [d for d in check(program, chip, sizes.sizes if sizes else None) if d.severity == "error"]
     if errors:
         raise ProgramError(errors, text, file)
@@ -111,7 +111,7 @@ def _machine_text(lowered: Lowered, sizes: Workload, chip: Hardware, emit: Form)
     return "\n".join(parts)
 
 
-def _sizes(program: Program, target: str | None, text: str | None) -> Workload | None:
+def sizes_of(program: Program, target: str | None, text: str | None) -> Workload | None:
     from avo import plugins, workloads
     from avo.errors import UserMistake
 
