@@ -89,8 +89,11 @@ class Expressions(Page):
         """The text indexed so that its dims stand where they do in `dims`."""
         if not t.dims or t.dims == dims:
             return t
-        if tuple(d for d in dims if d in t.dims) != t.dims:
-            t = Text(f"{t.at(ATOM)}.T", ATOM, t.dims[::-1], t.reads)
+        kept = tuple(d for d in dims if d in t.dims)
+        if kept != t.dims:
+            order = ", ".join(str(t.dims.index(d)) for d in kept)
+            turned = f"{t.at(ATOM)}.T" if len(kept) == 2 else f"tl.permute({t.source}, ({order}))"
+            t = Text(turned, ATOM, kept, t.reads)
             if t.dims == dims:
                 return t
         index = ", ".join(":" if d in t.dims else "None" for d in dims)
