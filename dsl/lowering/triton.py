@@ -129,7 +129,7 @@ def _decode(k: TileKernel, body: Body) -> tuple[list[str], list[Argument]]:
     if k.schedule.swizzle == "dies":
         extras.append(Argument("DIES", "constexpr", "dies"))
         lines += [
-            f"tiles = {' * '.join(count[a] for a in k.grid)}",
+            f"tiles = {' * '.join(count[a] for a in k.grid) or '1'}",
             "die = tile % DIES  # the hardware deals programs to the dies in turn; each die gets one stretch of tiles",
             "pid = die * (tiles // DIES) + tl.minimum(die, tiles % DIES) + tile // DIES",
         ]

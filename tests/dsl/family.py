@@ -154,16 +154,16 @@ FAMILY: dict[str, Member] = {
         _example("sla"),
         ({"q": (1, 2, 200, 32), "k": (1, 2, 200, 32), "v": (1, 2, 200, 32), "w": (32, 32)},),
     ),
-    "total": Member("kernel total\nin x[r c] f32\nout y[] f32\ny = sum[r c](x)\n", ({"x": (5, 40)},)),
+    "total": Member("kernel total\nin x[r c] f32\nout y[] f32\ny = sum[r c](x)\n", ({"x": (5, 48)},)),
     "found": Member(
         "kernel found\nin x[r c] f32\nout y[r] bool, z[r] bool\ny = any[c](x > 2)\nz = all[c](x > -2)\n",
-        ({"x": (9, 40)},),
+        ({"x": (9, 48)},),
     ),
-    "column": Member("kernel column\nin x[r c] f32\nout y[r] f32\ny = x[r 3] - x[r (C - 1)]\n", ({"x": (9, 40)},)),
-    "wrapped": Member("kernel wrapped\nin x[r c] int8\nout y[r c] int8\ny = x * 3 + 1\n", ({"x": (9, 40)},)),
+    "column": Member("kernel column\nin x[r c] f32\nout y[r] f32\ny = x[r 3] - x[r (C - 1)]\n", ({"x": (9, 48)},)),
+    "wrapped": Member("kernel wrapped\nin x[r c] int8\nout y[r c] int8\ny = x * 3 + 1\n", ({"x": (9, 48)},)),
     "chosen": Member(
         "kernel chosen\nin x[r c] f32, b[c] bool\nout y[r c] f32\ny = where(b, x, 0) + c\n",
-        ({"x": (9, 40), "b": (40,)},),
+        ({"x": (9, 48), "b": (48,)},),
     ),
     "batched": Member(BATCHED, ({"a": (2, 40, 48), "w": (2, 72, 48)},)),
 }
