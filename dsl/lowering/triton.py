@@ -6,7 +6,6 @@ It prints what the tile program says and adds only the decoding of the program i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from dsl.hardware import Hardware
@@ -18,7 +17,7 @@ from dsl.lowering.text import DEFINITIONS
 from dsl.printer import print_directive, print_expr, print_statement
 from dsl.syntax import Program
 from dsl.terms import Graph
-from dsl.tile import Op, TileKernel
+from dsl.tile import TileKernel
 from dsl.tiling import BYTES
 
 TORCH_TYPES = {
@@ -335,11 +334,3 @@ def _constant(k: TileKernel, a: Argument, hw: Hardware) -> str:
     if a.name.startswith("TAIL_"):
         return f"{a.of.upper()} % {k.lengths[a.of]} != 0"
     return a.of if a.of in k.graph.params else a.name
-
-
-Lowering = Callable[[Program, Hardware], Lowered]
-
-
-def uses_descriptors(k: TileKernel) -> bool:
-    """Whether any tile goes by TMA descriptor, whose tensors must have rows of a multiple of 16 bytes."""
-    return any(isinstance(op, Op) and op.kind in ("load", "store") and op.attr.tma for op in k.ops())
