@@ -12,23 +12,21 @@ import hashlib
 import importlib
 import importlib.util
 import json
-import math
 import os
 import sys
-import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from evaluators import nvml
 from evaluators.compiler import load_source
 from evaluators.cpu import TORCH_DTYPES
 from evaluators.device_inputs import answers, figures, inputs_of, shifted, take
 from evaluators.guards import poison
+from evaluators.sustained import GRAPH_BELOW_S, METER, Arm, rotation, sync
 from evaluators.tolerance import BLOCK, SMALL_ROW
 from evaluators.worker import CandidateError
 
@@ -40,8 +38,6 @@ _ZONE = 4096
 _NAMES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
 _KEPT_BYTES = 0.4  # share of the device's memory that inputs and answers kept for the next candidate may hold
 _KEPT_MOST = 64  # jobs
-_GRAPH_BELOW_S = 150e-6  # a call shorter than this is launched from a graph: the host could not keep up
-_GRAPH_CALLS = 20
 # what torch and the drivers say of a context that is beyond repair
 _FATAL = (
     "CUDA error",
@@ -125,11 +121,6 @@ def _guarded() -> Iterator[None]:
         raise CandidateError(f"{type(error).__name__}: {first[:400]}") from None
 
 
-def _sync() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 def _release() -> None:
     _jobs.clear()
     if torch.cuda.is_available():
@@ -160,7 +151,7 @@ def prepare_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     began = time.perf_counter()
     for job in payload["jobs"]:
         _prepared(job)
-    _sync()
+    sync()
     return {"seconds": time.perf_counter() - began, "kept": len(_jobs)}, ()
 
 
@@ -201,8 +192,7 @@ def _sets(inputs: list[torch.Tensor], job: Mapping[str, Any]) -> int:
     if not job.get("rotate"):
         return 1
     size = sum(x.numel() * x.element_size() for x in inputs)
-    l2 = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) if torch.cuda.is_available() else 0
-    return max(2, min(32, math.ceil(3 * l2 / max(1, size))))
+    return rotation(size)
 
 
 def _print(tensor: torch.Tensor) -> int:
@@ -266,7 +256,7 @@ def _verify(entry: Callable[..., Any], prepared: _Prepared, repeats: int) -> dic
     for _ in range(repeats):
         with _Guards() as guards:
             outputs = _tuple(entry(*prepared.inputs, **prepared.job["params"]))
-            _sync()
+            sync()
         found = [
             _describe(x, t, prepared.inputs, guards) for x, t in zip(outputs, prepared.job["outputs"], strict=False)
         ]
@@ -393,7 +383,7 @@ def time_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     """
     began = time.perf_counter()
     before = dict(_compilations)
-    _meter.start()
+    METER.start()
     prepared = _prepared(payload["job"])
     samples: list[dict[str, Any]] = []
     rechecks: list[dict[str, Any]] = []
@@ -401,10 +391,10 @@ def time_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
         arms = [_Arm(arm, prepared) for arm in payload["arms"]]
         for arm in arms:
             arm.settle()
-        graphs = all(arm.call_s < _GRAPH_BELOW_S for arm in arms) and torch.cuda.is_available()
-        if graphs:
+        graphs = torch.cuda.is_available() and all(arm.call_s < GRAPH_BELOW_S for arm in arms)
+        if graphs and not (graphs := all(arm.capture() for arm in arms)):
             for arm in arms:
-                arm.capture()
+                arm.release()
         for letter in payload["order"]:
             place = ord(letter) - ord("A")
             samples.append({"arm": place, **arms[place].segment(payload["untimed_s"], payload["timed_s"])})
@@ -432,146 +422,20 @@ def time_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     return result, ()
 
 
-class _Arm:
-    """One entry on rotating inputs."""
+class _Arm(Arm):
+    """One entry of a candidate on rotating inputs."""
 
     def __init__(self, arm: Mapping[str, Any], prepared: _Prepared) -> None:
-        self._entry = _entry(arm)
-        self._name = f"{hashlib.sha256(arm['source'].encode()).hexdigest()} {prepared.job['workload']}"
-        self._sets = [prepared.inputs, *prepared.more]
-        self._params = prepared.job["params"]
-        self._turn = 0
-        self._graph: Any = None
-        self._calls_each = 1
-        self._kept: tuple[Any, ...] = ()
-        self.call_s = 0.0
-
-    def _call(self) -> None:
-        place = self._turn % len(self._sets)
-        self._turn += 1
-        result = self._entry(*self._sets[place], **self._params)
-        if place == 0:
-            self._kept = _tuple(result)
-
-    def settle(self) -> None:
-        """The first calls, which load code; then what one call takes, roughly."""
-        self._call()
-        _sync()
-        if self._name in _call_s:  # loaded and measured before
-            self.call_s = _call_s[self._name]
-            return
-        seconds = _timed(self._call, 1)[0]
-        if seconds < 5e-3:
-            seconds = _timed(self._call, max(3, min(50, int(5e-3 / max(seconds, 1e-6)))))[0]
-        self.call_s = seconds
-
-    def capture(self) -> None:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            self._call()
-        torch.cuda.current_stream().wait_stream(side)
-        self._turn = 0
-        graph = torch.cuda.CUDAGraph()
-        calls = len(self._sets) * math.ceil(_GRAPH_CALLS / len(self._sets))
-        with torch.cuda.graph(graph):
-            for _ in range(calls):
-                self._call()
-        graph.replay()
-        _sync()
-        self._graph, self._calls_each = graph, calls
-        self.call_s = _timed(graph.replay, 3)[0] / calls
+        entry, params = _entry(arm), prepared.job["params"]
+        inputs = [prepared.inputs, *prepared.more]
+        name = f"{hashlib.sha256(arm['source'].encode()).hexdigest()} {prepared.job['workload']}"
+        super().__init__(name, lambda place: _tuple(entry(*inputs[place], **params)), len(inputs), _call_s.get(name))
 
     def segment(self, untimed_s: float, timed_s: float) -> dict[str, Any]:
-        step: Callable[[], Any] = self._call if self._graph is None else self._graph.replay
-        each = self._calls_each
-        one = max(self.call_s * each, 1e-7)
-        count = max(1, math.ceil(timed_s / one))
-        began = time.monotonic()
-        seconds, wall = _timed(step, count, untimed=max(1, math.ceil(untimed_s / one)))
-        self.call_s = seconds / each
-        if self._graph is None:
-            _call_s[self._name] = self.call_s
-        state = _meter.between(began, time.monotonic())
-        return {"seconds": seconds / each, "calls": count * each, "wall_s": wall / each, **state}
-
-    def last(self) -> tuple[Any, ...]:
-        """The output of the last call on the first inputs."""
-        if self._graph is None and not self._kept:
-            self._turn = 0
-            self._call()
-        _sync()
-        return self._kept
+        found = super().segment(untimed_s, timed_s)
+        if not self.graphed:
+            _call_s[self.name] = self.call_s
+        return found
 
 
 _call_s: dict[str, float] = {}  # source and workload -> seconds a call, so that a second look need not find it again
-
-
-class _Meter:
-    """Clock, power and heat of the device, read in the background: a reading may take longer than a segment."""
-
-    def __init__(self) -> None:
-        self._readings: deque[tuple[float, dict[str, Any]]] = deque(maxlen=256)
-        self._started = False
-
-    def start(self) -> None:
-        if self._started or not torch.cuda.is_available():
-            return
-        self._started = True
-        device = nvml.by_uuid(facts_task({}, ())[0]["uuid"])
-        if device is not None:
-            threading.Thread(target=self._read, args=(device,), daemon=True).start()
-
-    def _read(self, device: nvml.Nvml) -> None:
-        while True:
-            self._readings.append((time.monotonic(), device.reading()))
-            time.sleep(0.02)
-
-    def between(self, began: float, ended: float) -> dict[str, Any]:
-        """The mean of the readings in that time, or the last before it."""
-        every = list(self._readings)
-        found = [r for t, r in every if began <= t <= ended] or [r for _, r in every[-1:]]
-
-        def mean(name: str) -> float | None:
-            values = [r[name] for r in found if r[name] is not None]
-            return sum(values) / len(values) if values else None
-
-        mhz, celsius = mean("sm_mhz"), mean("celsius")
-        return {
-            "sm_mhz": None if mhz is None else round(mhz),
-            "watts": mean("watts"),
-            "celsius": None if celsius is None else round(celsius),
-            "throttles": sorted({name for r in found for name in r["throttles"]}),
-        }
-
-
-_meter = _Meter()
-
-
-def _timed(step: Callable[[], Any], count: int, untimed: int = 0) -> tuple[float, float]:
-    """(seconds a step by the device's clock, by the host's) of `count` steps, back to back after `untimed` more.
-
-    Both clocks see all of them, so that nothing waits between; the host's share is that of the steps that count.
-    """
-    if not torch.cuda.is_available():
-        for _ in range(untimed):
-            step()
-        began = time.perf_counter()
-        for _ in range(count):
-            step()
-        seconds = (time.perf_counter() - began) / count
-        return seconds, seconds
-    first, start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(3))
-    host = time.perf_counter()
-    first.record()
-    for _ in range(untimed):
-        step()
-    start.record()
-    for _ in range(count):
-        step()
-    stop.record()
-    stop.synchronize()
-    torch.cuda.synchronize()  # whatever runs on another stream is waited for by the host's clock
-    host = time.perf_counter() - host
-    seconds = start.elapsed_time(stop) / 1000 / count
-    return seconds, seconds * host * 1000 / first.elapsed_time(stop)

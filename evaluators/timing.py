@@ -47,6 +47,17 @@ class Sample(BaseModel):
     throttles: tuple[str, ...] = ()
 
 
+class State(BaseModel):
+    """The card at a moment: SM clock, power, heat, and what held its clocks down; None where the driver is silent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sm_mhz: int | None = None
+    watts: float | None = None
+    celsius: int | None = None
+    throttles: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Ratio:
     """A geometric mean with the interval that holds it with `confidence`."""
@@ -72,12 +83,24 @@ def suspicious(samples: Sequence[Sample]) -> str | None:
 
 def paired(samples: Sequence[Sample]) -> list[float]:
     """The log of time(A) / time(B) of each ABBA block: a drift of the clock within it cancels."""
+    return rounds_paired(samples, 0, 1, 2)
+
+
+def palindrome(arms: int) -> list[int]:
+    """One round of so many arms: ABBA of two, ABCCBA of three; a single arm has nobody to take turns with."""
+    return [*range(arms), *reversed(range(arms))] if arms > 1 else [0]
+
+
+def rounds_paired(samples: Sequence[Sample], one: int, other: int, arms: int) -> list[float]:
+    """The log of time(one) / time(other) of each round of `palindrome(arms)`."""
+    length = len(palindrome(arms))
     found = []
-    for i in range(0, len(samples) - 3, 4):
-        block = samples[i : i + 4]
-        mine = [math.log(s.seconds) for s in block if s.arm == 0]
-        other = [math.log(s.seconds) for s in block if s.arm == 1]
-        found.append(sum(mine) / len(mine) - sum(other) / len(other))
+    for i in range(0, len(samples) - length + 1, length):
+        logs: tuple[list[float], list[float]] = ([], [])
+        for s in samples[i : i + length]:
+            if s.arm in (one, other):
+                logs[s.arm == other].append(math.log(s.seconds))
+        found.append(sum(logs[0]) / len(logs[0]) - sum(logs[1]) / len(logs[1]))
     return found
 
 
@@ -122,3 +145,59 @@ def noise_floor(blocks: Sequence[Sequence[float]]) -> NoiseFloor:
     every = [v for b in blocks for v in b]
     deviation = math.sqrt(squares / freedom) if freedom else 0.0
     return NoiseFloor(deviation, float(np.mean(every)) if every else 0.0, len(every))
+
+
+class Measurement(BaseModel):
+    """Arms measured against each other in one regime: raw samples in the order that they were taken, and the figures.
+
+    graphs: calls were launched from CUDA graphs. sets: of inputs that took turns. before, after: the card. heat: how it
+    was brought to its steady state (None: it was not), with the TFLOP/s of the load.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    names: tuple[str, ...]
+    samples: tuple[Sample, ...]
+    regime: Regime
+    graphs: bool = False
+    sets: int = 1
+    before: State = State()
+    after: State = State()
+    heat: dict[str, Any] | None = None
+
+    def of(self, name: str) -> list[Sample]:
+        place = self.names.index(name)
+        return [s for s in self.samples if s.arm == place]
+
+    def seconds(self, name: str) -> float:
+        """The middle of an arm's seconds a call."""
+        return median(self.samples, self.names.index(name))
+
+    def ratio(self, name: str, over: str, seed: int = 0, confidence: float = 0.95) -> Ratio:
+        """time(name) / time(over), paired by rounds, with the bootstrap's interval; below 1 is faster than `over`."""
+        places = self.names.index(name), self.names.index(over)
+        return bootstrap(rounds_paired(self.samples, *places, len(self.names)), seed, confidence)
+
+    def clocks(self, name: str) -> State:
+        """The card while this arm ran: means of its segments."""
+        return mean_state(self.of(name))
+
+    @property
+    def trouble(self) -> str | None:
+        """Why these samples cannot be believed, if so."""
+        return suspicious(self.samples)
+
+
+def mean_state(samples: Sequence[Sample]) -> State:
+    def mean(values: list[float]) -> float | None:
+        return sum(values) / len(values) if values else None
+
+    mhz = mean([s.sm_mhz for s in samples if s.sm_mhz is not None])
+    watts = mean([s.watts for s in samples if s.watts is not None])
+    celsius = mean([s.celsius for s in samples if s.celsius is not None])
+    return State(
+        sm_mhz=None if mhz is None else round(mhz),
+        watts=None if watts is None else round(watts, 1),
+        celsius=None if celsius is None else round(celsius),
+        throttles=tuple(sorted({t for s in samples for t in s.throttles})),
+    )

@@ -1,0 +1,68 @@
+"""Callables against each other: turns, figures, raw samples; on the CPU, where nothing is to be heated."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from evaluators.sustained import Arm, Load, measure, rotation
+from evaluators.timing import Measurement, Regime, palindrome, rounds_paired
+
+SHORT = Regime(name="test", untimed_s=0.0, timed_s=1e-3, rounds=3)
+
+
+def wait(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def test_arms_take_turns_and_the_ratio_is_that_of_their_times() -> None:
+    seen: list[str] = []
+
+    def arm(name: str, seconds: float):  # noqa: ANN202
+        def call(place: int) -> None:
+            seen.append(name)
+            wait(seconds)
+
+        return call
+
+    found = measure({"one": arm("one", 2e-3), "two": arm("two", 4e-3), "three": arm("three", 3e-3)}, regime=SHORT)
+    assert [s.arm for s in found.samples] == [0, 1, 2, 2, 1, 0] * 3
+    assert set(seen) == {"one", "two", "three"}
+    ratio = found.ratio("one", over="two")
+    assert 0.35 < ratio.value < 0.7 and ratio.low <= ratio.value <= ratio.high
+    assert found.seconds("three") == pytest.approx(3e-3, rel=0.5)
+    assert found.trouble is None and found.heat is None and not found.graphs
+    assert Measurement.model_validate_json(found.model_dump_json()) == found
+
+
+def test_calls_go_round_the_sets_of_inputs() -> None:
+    places: list[int] = []
+    arm = Arm("x", places.append, sets=3, known_s=1e-4)
+    arm.settle()
+    arm.segment(0.0, 7e-4)
+    assert places[:7] == [0, 1, 2, 0, 1, 2, 0]
+    assert rotation(1 << 30) == 2
+
+
+def test_a_round_of_arms_cancels_a_drift() -> None:
+    assert palindrome(2) == [0, 1, 1, 0] and palindrome(1) == [0]
+    samples = measure({"a": lambda i: wait(1e-3), "b": lambda i: wait(1e-3)}, regime=SHORT).samples
+    drifting = [s.model_copy(update={"seconds": 1.01**n}) for n, s in enumerate(samples)]
+    assert rounds_paired(drifting, 0, 1, 2) == pytest.approx([0.0] * 3, abs=1e-12)
+
+
+def test_nothing_is_no_measurement_and_errors_pass_through() -> None:
+    with pytest.raises(ValueError, match="nothing to measure"):
+        measure({})
+    with pytest.raises(ZeroDivisionError):
+        measure({"a": lambda i: 1 / 0}, regime=SHORT)
+
+
+def test_a_load_without_a_device_does_nothing() -> None:
+    load = Load()
+    load.resume()
+    load.pause()
+    assert load.heat() is None and load.busy_s == 0.0
