@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from evaluators import nvml
-from evaluators.timing import Measurement, Regime, Sample, palindrome
+from evaluators.timing import Measurement, Regime, Sample, State, palindrome
 
 GRAPH_BELOW_S = 150e-6  # a call shorter than this is launched from a graph: the host could not keep up
 GRAPH_CALLS = 20
@@ -75,8 +75,8 @@ def measure(
         regime=regime,
         graphs=graphs,
         sets=sets,
-        before=before,
-        after=after,
+        before=State(**before),
+        after=State(**after),
         heat=heated,
     )
 

@@ -21,7 +21,7 @@ def wait(seconds: float) -> None:
 def test_arms_take_turns_and_the_ratio_is_that_of_their_times() -> None:
     seen: list[str] = []
 
-    def arm(name: str, seconds: float):  # noqa: ANN202
+    def arm(name: str, seconds: float):
         def call(place: int) -> None:
             seen.append(name)
             wait(seconds)
