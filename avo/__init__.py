@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from evaluators.evaluation import Evaluation, GateResult, Score, Status, WorkloadResult, score
     from evaluators.judge import LocalEvaluator
     from evaluators.protocol import Evaluator
-    from evaluators.target import Target, TargetError, Workload
+    from evaluators.target import Target, TargetError, Workload, WorkloadSet
 
 _PUBLIC = {
     "Agent": "avo.agents",
@@ -54,6 +54,7 @@ _PUBLIC = {
     "UserMistake": "avo.errors",
     "Workload": "evaluators.target",
     "WorkloadResult": "evaluators.evaluation",
+    "WorkloadSet": "evaluators.target",
     "evolve": "avo.launch",
     "hardware": "dsl.hardware",
     "knobs": "dsl.knobs",
@@ -92,6 +93,7 @@ __all__ = [
     "UserMistake",
     "Workload",
     "WorkloadResult",
+    "WorkloadSet",
     "__version__",
     "evolve",
     "hardware",

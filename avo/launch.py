@@ -64,7 +64,7 @@ def evolve(
 
     Names are resolved as on the command line; a Target, Hardware, Agent or Evaluator of your own may stand instead.
     config: a TOML file with settings; arguments win over it. Without `steps` and `minutes` it makes 48 proposals.
-    workloads: sizes instead of the target's own. program: a file to start from instead of the target's seed.
+    workloads: sizes instead of the target's own, or names of its sets ("decode"). program: a file to start from.
     model: whom the agent `avo` asks, which then is the agent unless another is named; max_usd, max_tokens: what that
     may cost. observer: called with each event of `avo.events`, in this thread.
 

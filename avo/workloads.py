@@ -1,4 +1,4 @@
-"""Sizes that a person names instead of the target's own: `b=4,h=32,g=8,m=1,n=8192,causal=1`."""
+"""Sizes that a person names instead of the target's own: `b=4,h=32,g=8,m=1,n=8192,causal=1`, or a set: `decode`."""
 
 from __future__ import annotations
 
@@ -61,9 +61,40 @@ def job(name: str, given: Iterable[str | Mapping[str, Scalar]] = (), run: bool =
 
 
 def retarget(target: Target, given: Iterable[str | Mapping[str, Scalar]]) -> Target:
-    """The target with these public workloads instead of its own; the same one where none is given."""
-    chosen: dict[str, Workload] = {}
+    """The target with these public workloads instead of its own; the same one where none is given.
+
+    A word without `=` is the name of a set of the target, which brings its hidden sizes and its checks. Raises
+    UserMistake.
+    """
+    sizes: dict[str, Workload] = {}
+    hidden: dict[str, Workload] = {}
+    checks: dict[str, Workload] = {}
+    whole = True  # nothing but sets: then their hidden sizes are meant for all of it
     for item in given:
-        one = workload(item, target)
-        chosen.setdefault(one.name, one)
-    return replace(target, workloads=tuple(chosen.values())) if chosen else target
+        if isinstance(item, str) and item.strip() and "=" not in item:
+            named = chosen(target, item.strip())
+            sizes |= {w.name: w for w in named.workloads}
+            hidden |= {w.name: w for w in named.hidden}
+            checks |= {w.name: w for w in named.checks}
+        else:
+            one, whole = workload(item, target), False
+            sizes.setdefault(one.name, one)
+    if not sizes:
+        return target
+    return replace(
+        target,
+        workloads=tuple(sizes.values()),
+        hidden=tuple(hidden.values()) if whole else target.hidden,
+        checks=tuple(checks.values()) or target.checks,
+    )
+
+
+def chosen(target: Target, name: str) -> Target:
+    """The target with the sizes of one of its sets. Raises UserMistake."""
+    if name not in target.sets:
+        if not target.sets:
+            raise UserMistake(f"{target.name} has no named sets of workloads; sizes are written b=4,h=32,causal=1")
+        raise UserMistake(
+            unknown(f"set of workloads of {target.name}", name, target.sets) + "; sizes are written b=4,h=32,causal=1"
+        )
+    return target.chosen(name)

@@ -48,7 +48,7 @@ ONLINE = ("attention", "cross_entropy", "softmax")  # those with a running maxim
 
 def faults(name: str) -> list[str]:
     """The planted errors that change this target's kernel."""
-    without = ["truncated"] if name == "cross_entropy" else []  # its output is float32: nothing is cut
+    without = ["truncated"] if name in ("cross_entropy", "matmul_f16") else []  # cut as bf16 is: theirs is not
     return [f for f in FAULTS if f not in without and (f != "no_rescale" or name in ONLINE)]
 
 
@@ -149,6 +149,26 @@ def rmsnorm(x: Inputs, params: dict[str, object], rng: np.random.Generator, faul
     return rows / np.sqrt(total / F32(rows.shape[1]) + F32(1e-6)) * f32(x["w"])
 
 
+def layernorm(x: Inputs, params: dict[str, object], rng: np.random.Generator, fault: str) -> Array:
+    rows = f32(x["x"])
+    cut = blocks(rows.shape[1], rng, fault)
+
+    def mean(values: Array) -> Array:
+        total = np.zeros((rows.shape[0], 1), F32)
+        for s in cut:
+            total = total + values[:, s].sum(-1, keepdims=True, dtype=F32)
+            if fault == "bf16_sums":
+                total = bf16(total)
+        return total / F32(rows.shape[1])
+
+    z = rows - mean(rows)
+    return z / np.sqrt(mean(z * z) + F32(1e-5)) * f32(x["w"]) + f32(x["bias"])
+
+
+def scaled(x: Inputs, params: dict[str, object], rng: np.random.Generator, fault: str) -> Array:
+    return matmul(x["a"], x["b"].T, rng, fault) * f32(x["sa"])[:, None] * f32(x["sb"])
+
+
 def softmax(x: Inputs, params: dict[str, object], rng: np.random.Generator, fault: str) -> Array:
     rows = f32(x["x"])
     reference, total, _ = online(rows, None, rng, fault)
@@ -166,7 +186,10 @@ KERNELS: dict[str, Callable[[Inputs, dict[str, object], np.random.Generator, str
     "attention": attention,
     "cross_entropy": cross_entropy,
     "gemm": gemm,
+    "layernorm": layernorm,
     "matmul": plain,
+    "matmul_f16": plain,
+    "matmul_fp8": scaled,
     "rmsnorm": rmsnorm,
     "softmax": softmax,
     "swiglu": swiglu,

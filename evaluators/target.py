@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 
@@ -26,6 +26,20 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class WorkloadSet:
+    """Other public sizes of the same job, chosen by name (`--workloads decode`).
+
+    hidden, checks: for these sizes; where empty, hidden sizes are derived from `workloads` and the checks are the
+    target's own. summary: what kind of use has such sizes.
+    """
+
+    workloads: tuple[Workload, ...]
+    hidden: tuple[Workload, ...] = ()
+    checks: tuple[Workload, ...] = ()
+    summary: str = ""
+
+
+@dataclass(frozen=True)
 class Target:
     """reference: a PyTorch function `(*inputs, **params) -> tensor or tuple`, inputs in the program's order, run in
     float64: its values are what the program has to mean.
@@ -35,7 +49,8 @@ class Target:
     Empty checks, tiny and hidden are derived from the workloads by `evaluators.loading.complete`.
     make_inputs: optional `(workload, distribution, rng) -> dict name -> numpy array`; the default draws every input
     from the named distribution by its declared dtype. unit: what the score counts. opens: what an agent may change.
-    tier: largest relative L2 distance allowed between the exact and the rounded meaning.
+    tier: largest relative L2 distance allowed between the exact and the rounded meaning. sets: other public sizes that
+    a person may choose by name.
     """
 
     name: str
@@ -50,3 +65,12 @@ class Target:
     opens: Literal["schedule", "numerics", "all"] = "schedule"
     tier: float = 2e-2
     summary: str = ""
+    sets: Mapping[str, WorkloadSet] = field(default_factory=dict)
+
+    def chosen(self, name: str) -> Target:
+        """The target with the public, hidden and check sizes of one of its sets. Raises TargetError for no such set."""
+        if name not in self.sets:
+            known = ", ".join(self.sets) or "none"
+            raise TargetError(f"target {self.name} has no set of workloads '{name}'; it has: {known}")
+        one = self.sets[name]
+        return replace(self, workloads=one.workloads, hidden=one.hidden, checks=one.checks or self.checks)

@@ -57,7 +57,13 @@ def evolve(
     ] = None,
     workload: WorkloadOption = None,
     program: Annotated[
-        str | None, typer.Option(help="Start from this program instead of the target's seed.", metavar="FILE")
+        str | None,
+        typer.Option(
+            "--program",
+            "--seed-program",
+            help="Start from this program instead of the target's seed.",
+            metavar="FILE",
+        ),
     ] = None,
     config: Annotated[
         str | None, typer.Option("--config", "-c", help="Settings in TOML; flags win over it.", metavar="FILE")

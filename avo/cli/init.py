@@ -57,7 +57,7 @@ archive = "avo.db"
 
 # Sizes to score on, instead of the target's own.
 # [workloads]
-# long = "r=65536,c=4096"
+# long = "r=65536,c=4096"      # or the name of a set that the target has: few = "decode"
 """
 
 

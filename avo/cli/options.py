@@ -16,7 +16,10 @@ ArchiveOption = Annotated[
 WorkloadOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--workload", help="Sizes instead of the target's own: b=4,h=32,causal=1; repeatable.", metavar="k=v,..."
+        "--workload",
+        "--workloads",
+        help="Sizes instead of the target's own: b=4,h=32,causal=1, or the name of a set of them; repeatable.",
+        metavar="k=v,...|SET",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]

@@ -34,6 +34,14 @@ def targets(
         for label, group in (("public", target.workloads), ("hidden", target.hidden), ("checks", target.checks)):
             for place, workload in enumerate(group):
                 say(f"{label if place == 0 else '':<8}{workload.name}")
+        for place, (label, one) in enumerate(target.sets.items()):
+            say(
+                f"\nset {label}, by --workloads {label}: {one.summary}"
+                if place == 0
+                else f"\nset {label}: {one.summary}"
+            )
+            for workload in one.workloads:
+                say(f"        {workload.name}")
         say(f"\nseed program\n\n{target.seed}")
         return
     found = plugins.usable("target", warn)
@@ -57,5 +65,6 @@ def as_dict(target: Target) -> dict[str, Any]:
         "hidden": [w.name for w in target.hidden],
         "checks": [w.name for w in target.checks],
         "tiny": [w.name for w in target.tiny],
+        "sets": {name: [w.name for w in one.workloads] for name, one in target.sets.items()},
         "seed": target.seed,
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evaluators.inputs import Array, draw, draw_index
-from evaluators.target import Target, Workload
+from evaluators.target import Target, Workload, WorkloadSet
 from evaluators.targets import seed_text
 
 if TYPE_CHECKING:
@@ -45,6 +45,13 @@ TARGET = Target(
     hidden=(workload(5000, 32768), workload(2048, 151936)),
     checks=(workload(17, 1000), workload(11, 2600), workload(7, 5000), workload(40, 136), workload(8, 8192)),
     tiny=(workload(4, 9), workload(3, 16)),
+    sets={
+        "long": WorkloadSet(
+            workloads=(workload(16384, 128256), workload(16384, 151936), workload(8192, 256000)),
+            hidden=(workload(9000, 129280), workload(5000, 202048)),
+            summary="16,384 tokens over the largest vocabularies",
+        ),
+    },
     unit="GB/s",
     summary="logsumexp(x) - x[t] of rows, bf16 in, f32 out",
 )

@@ -9,6 +9,7 @@ import numpy as np
 from evaluators.inputs import Array, draw
 from evaluators.target import Target, Workload
 from evaluators.targets import seed_text
+from evaluators.targets.products import CHECKS, SETS, workload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,10 +33,6 @@ def make_inputs(workload: Workload, distribution: str, rng: np.random.Generator)
     }
 
 
-def workload(m: int, n: int, k: int) -> Workload:
-    return Workload({"m": m, "n": n, "k": k})
-
-
 TARGET = Target(
     name="gemm",
     reference=reference,
@@ -43,13 +40,8 @@ TARGET = Target(
     make_inputs=make_inputs,
     workloads=(workload(4096, 4096, 4096), workload(8192, 8192, 8192), workload(8192, 28672, 4096)),
     hidden=(workload(6000, 5000, 4096), workload(16384, 4096, 14336)),
-    checks=(
-        workload(200, 136, 152),
-        workload(72, 144, 264),
-        workload(40, 72, 1032),
-        workload(140, 264, 72),
-        workload(128, 256, 256),  # no tails, as the public sizes have none
-    ),
+    checks=CHECKS,
     tiny=(workload(5, 9, 7), workload(8, 6, 16)),
+    sets=SETS,
     summary="gelu(a b + bias), bf16 with f32 sums",
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evaluators.target import Target, Workload
+from evaluators.target import Target
 from evaluators.targets import seed_text
+from evaluators.targets.products import CHECKS, SETS, SQUARES, workload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,23 +17,14 @@ def reference(a: Tensor, b: Tensor) -> Tensor:
     return a @ b
 
 
-def workload(m: int, n: int, k: int) -> Workload:
-    return Workload({"m": m, "n": n, "k": k})
-
-
 TARGET = Target(
     name="matmul",
     reference=reference,
     seed=seed_text("matmul"),
-    workloads=tuple(workload(n, n, n) for n in (2048, 4096, 8192, 16384)),
-    hidden=(workload(6144, 6144, 6144), workload(5000, 5000, 5000)),
-    checks=(
-        workload(200, 136, 152),
-        workload(72, 144, 264),
-        workload(40, 72, 1032),
-        workload(140, 264, 72),
-        workload(128, 256, 256),  # no tails, as the public sizes have none
-    ),
+    workloads=SQUARES,
+    hidden=SETS["squares"].hidden,
+    checks=CHECKS,
     tiny=(workload(5, 9, 7), workload(8, 6, 16)),
+    sets=SETS,
     summary="a b of square matrices, bf16 with f32 sums",
 )

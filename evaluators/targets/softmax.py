@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evaluators.inputs import Array, draw
-from evaluators.target import Target, Workload
+from evaluators.target import Target, Workload, WorkloadSet
 from evaluators.targets import seed_text
 
 if TYPE_CHECKING:
@@ -40,6 +40,18 @@ TARGET = Target(
     hidden=(workload(10000, 5000), workload(2048, 65536)),
     checks=(workload(21, 200), workload(13, 1000), workload(9, 520), workload(5, 2104), workload(8, 4096)),
     tiny=(workload(4, 9), workload(3, 16)),
+    sets={
+        "models": WorkloadSet(
+            workloads=(workload(32768, 1024), workload(65536, 256), workload(4096, 128256), workload(2048, 151936)),
+            hidden=(workload(10000, 1500), workload(1000, 129280)),
+            summary="rows of attention scores, routers of many experts and vocabularies",
+        ),
+        "decode": WorkloadSet(
+            workloads=(workload(1, 128256), workload(16, 151936), workload(64, 32000), workload(64, 128256)),
+            hidden=(workload(7, 50257), workload(33, 129280)),
+            summary="logits of a decode step",
+        ),
+    },
     unit="GB/s",
     summary="softmax over rows, bf16",
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evaluators.inputs import Array, draw
-from evaluators.target import Target, Workload
+from evaluators.target import Target, Workload, WorkloadSet
 from evaluators.targets import seed_text
 
 if TYPE_CHECKING:
@@ -51,5 +51,19 @@ TARGET = Target(
         workload(128, 256, 256),  # no tails, as the public sizes have none
     ),
     tiny=(workload(5, 7, 9), workload(8, 16, 6)),
+    sets={
+        "decode": WorkloadSet(
+            workloads=tuple(workload(r, c, f) for r in (1, 16, 64) for c, f in ((4096, 14336), (8192, 28672))),
+            hidden=(workload(8, 5120, 13824), workload(33, 3072, 8192)),
+            checks=(
+                workload(1, 264, 136),
+                workload(16, 1032, 144),
+                workload(64, 152, 264),
+                workload(3, 520, 72),
+                workload(64, 256, 256),
+            ),
+            summary="1, 16 and 64 tokens through the gated MLPs of Llama 3 8B and 70B",
+        )
+    },
     summary="silu(x wg) · (x wu), bf16 with f32 sums",
 )

@@ -85,3 +85,20 @@ def test_a_workload_that_is_no_list_of_pairs_is_a_mistake(text: str) -> None:
 
 def test_versions_name_everything_that_may_change_a_result() -> None:
     assert {"python", "avo-kernels", "torch", "triton", "numpy"} <= set(versions())
+
+
+def test_a_word_in_place_of_sizes_names_a_set_of_the_target() -> None:
+    from avo.workloads import retarget
+    from evaluators.targets import target
+
+    job = target("attention")
+    found = retarget(job, ["d64"])
+    assert {w.sizes["d"] for w in found.workloads} == {64} == {w.sizes["d"] for w in found.hidden}
+    both = retarget(job, ["d64", "grouped"])
+    assert len(both.workloads) == len(found.workloads) + len(job.sets["grouped"].workloads)
+    mixed = retarget(job, ["d64", "b=1,m=512,n=512"])
+    assert mixed.workloads[-1].sizes["m"] == 512 and mixed.hidden == job.hidden
+    with pytest.raises(UserMistake, match="unknown set of workloads of attention 'd46'; did you mean 'd64'"):
+        retarget(job, ["d46"])
+    with pytest.raises(UserMistake, match="unknown set of workloads of swiglu 'long'"):
+        retarget(target("swiglu"), ["long"])

@@ -52,6 +52,26 @@ def test_checks_have_tails_and_none_and_answers_that_are_not_degenerate(name: st
             assert answer.oracle.std() > 1e-3 * np.abs(answer.oracle).mean(), f"{output} hardly depends on its inputs"
 
 
+@pytest.mark.parametrize(("name", "chosen"), [(n, s) for n in BUILTIN for s in target(n).sets])
+def test_a_named_set_is_whole(name: str, chosen: str) -> None:
+    job = target(name)
+    found = complete(job.chosen(chosen))
+    assert job.sets[chosen].summary and found.hidden
+    algorithm = parse(job.seed).algorithm
+    for workload in (*found.workloads, *found.hidden, *found.checks):
+        fits(found, algorithm, workload)
+    assert not {w.name for w in found.workloads} & {w.name for w in found.hidden}
+    few = {w.sizes["m"] for w in found.workloads if w.sizes.get("m", 99) < 99}
+    assert few <= {w.sizes.get("m") for w in found.checks}, "each small row count is checked as it is"
+    if "d" in found.workloads[0].sizes:
+        assert {w.sizes["d"] for w in found.workloads} <= {w.sizes["d"] for w in found.checks}
+
+
+def test_a_set_that_is_not_there_names_those_that_are() -> None:
+    with pytest.raises(TargetError, match="has no set of workloads 'long'; it has: grouped, d64, d256"):
+        target("attention").chosen("long")
+
+
 def test_attention_has_the_workloads_of_the_paper() -> None:
     job = target("attention")
     assert len(job.workloads) == 8
