@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Status(StrEnum):
-    """What came of a candidate. UNAVAILABLE is the harness's fault, is retried and never carries a score."""
+    """What came of a candidate. UNAVAILABLE is the harness's fault, is retried and never carries a score. NOT_RECORDED:
+    the evaluator replays what was measured, and this candidate was not (`evaluators.recorded`)."""
 
     OK = "ok"
     PARSE_ERROR = "parse_error"
@@ -25,6 +26,7 @@ class Status(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     GAMING = "gaming"
     SUSPICIOUS = "suspicious"
+    NOT_RECORDED = "not_recorded"
     UNAVAILABLE = "unavailable"
 
 

@@ -33,6 +33,7 @@ GATE_OF_STATUS = {
     Status.OUT_OF_MEMORY: "correctness",
     Status.GAMING: "integrity",
     Status.SUSPICIOUS: "floor",
+    Status.NOT_RECORDED: "check",
 }
 
 
