@@ -7,7 +7,7 @@ The grids are those of `GRIDS`: values that a person would write down before any
 language that goes through avo's own check, lowering and compiler. Compile workers on all cores feed one warm worker.
 Each point is held against the reference on the device, then timed in the sustained regime: at least 15 ms untimed and
 30 ms timed back to back, in rounds over shuffled batches, the vendor's kernels in every batch, matrix products wherever
-the device would wait. What is slower than three times the best so far gets one short sample; what is close to the best
+the device would wait. What takes more than twice the best so far gets one short sample; what is close to the best
 gets a sample in every round. The tables are written again every half minute, so that an ended run has its points.
 """
 
@@ -56,8 +56,8 @@ from evaluators.targets import target
 
 HERE = Path(__file__).resolve().parent
 UNTIMED_S, TIMED_S = 0.015, 0.030
-SLOW = 3.0  # times the best so far: one short sample is enough to know that
-NEAR = (2.0, 1.3, 1.12)  # times the best: who gets a second, a third, and all further samples
+SLOW = 2.0  # times the best so far: one short sample is enough to know that
+NEAR = (1.5, 1.25, 1.1)  # times the best: who gets a second, a third, and all further samples
 MOST_SAMPLES = 9
 BATCH = 20
 COMPILE_S = 60.0
@@ -197,7 +197,6 @@ class Recorder:
         self.ends = self.began + 60 * flags.minutes
         self.out = Path(flags.out)
         self.out.mkdir(parents=True, exist_ok=True)
-        self.simulated = flags.simulate
         self.hw = hardware("h200")
         self.rng = random.Random(8)
         self.command = f"python benchmarks/record_table.py --minutes {flags.minutes:g}"
@@ -368,16 +367,14 @@ class Recorder:
         threads = ThreadPoolExecutor(self.compilers)
         waiting = [threads.submit(self.compile, *case) for case in cases]
         self.start_peers()
-        written, heated, screened = time.monotonic(), 0.0, 0
+        self.said("heated:", self.call("table_heat", {}, 60.0))
+        written, screened = time.monotonic(), 0
         while self.left > 25:
             try:
                 _, point, tables = self.ready.get(timeout=0.02)
             except queue.Empty:
                 if all(w.done() for w in waiting) and self.ready.empty():
                     break
-                if not self.simulated:
-                    self.call("table_heat", {"seconds": 0.15}, 60.0)
-                    heated += 0.15
                 continue
             for table in tables:
                 self.screen(table, point)
@@ -386,8 +383,8 @@ class Recorder:
                 self.write()
                 written = time.monotonic()
                 done = sum(w.done() for w in waiting)
-                self.said(f"{done} compiled, {self.missed} on the device, {screened} timed once, {heated:.0f} s heated")
-        self.said(f"all looked at: {screened} timed once, {heated:.0f} s of heating, device {self.busy_s:.0f} s busy")
+                self.said(f"{done} compiled, {self.missed} on the device, {screened} timed once")
+        self.said(f"all looked at: {screened} timed once, device {self.busy_s:.0f} s busy")
         for w in waiting:
             w.cancel()
         self.write()
