@@ -33,6 +33,8 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "prepare": ("device", "evaluators.device_tasks", "prepare_task"),
     "verify": ("device", "evaluators.device_tasks", "verify_task"),
     "time": ("device", "evaluators.device_tasks", "time_task"),
+    "ceilings": ("device", "evaluators.benchmark_tasks", "ceilings_task"),
+    "compare": ("device", "evaluators.benchmark_tasks", "compare_task"),
 }
 # "raw-LEVEL": for one raw candidate, confined to that level of `evaluators.integrity.sandbox`.
 KINDS = ("plain", "compile", "interpret", "device", "raw-full", "raw-namespaces", "raw-process")

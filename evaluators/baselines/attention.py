@@ -1,0 +1,82 @@
+"""Baselines of attention: cuDNN and FlashAttention-2 through torch, FlexAttention, SageAttention, a plain kernel."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from evaluators.baselines import Baseline, Call, CannotRun, Setting, plainly
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def _grouped(setting: Setting) -> bool:
+    return setting.inputs[0].shape[1] != setting.inputs[1].shape[1]
+
+
+def _sdpa(backend: Any) -> Any:
+    def make(setting: Setting) -> Call:
+        causal, grouped = bool(setting.params.get("causal", False)), _grouped(setting)
+        if causal and setting.inputs[0].shape[2] != setting.inputs[1].shape[2]:
+            raise CannotRun("its causal mask is counted from the bottom right where lengths differ")
+
+        def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            with sdpa_kernel(backend):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+
+        return plainly(run)
+
+    return make
+
+
+def _flex(setting: Setting) -> Call:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    q, k, _ = setting.inputs
+    if not q.is_cuda:
+        raise CannotRun("FlexAttention is measured on a GPU only")
+    mask = None
+    if setting.params.get("causal"):
+        mask = create_block_mask(
+            lambda b, h, m, n: m >= n, B=None, H=None, Q_LEN=q.shape[2], KV_LEN=k.shape[2], device=q.device
+        )
+    grouped = _grouped(setting)
+    torch._dynamo.reset()
+    fast = torch.compile(flex_attention, dynamic=False)
+    return plainly(lambda q, k, v: fast(q, k, v, block_mask=mask, enable_gqa=grouped))
+
+
+def _plain(setting: Setting) -> Call:
+    from evaluators.baselines.plain_attention import attend, settings
+
+    q, _, v = setting.inputs
+    causal = bool(setting.params.get("causal", False))
+    if q.shape[-1] != v.shape[-1]:
+        raise CannotRun("it takes one head dim for all")
+    chosen = settings(causal, q.shape[-1])
+    return plainly(lambda q, k, v: attend(q, k, v, causal, *chosen))
+
+
+def _sage(setting: Setting) -> Call:
+    try:
+        sageattn = importlib.import_module("sageattention").sageattn
+    except ImportError:
+        raise CannotRun("sageattention is not installed") from None
+    causal = bool(setting.params.get("causal", False))
+    return plainly(lambda q, k, v: sageattn(q, k, v, tensor_layout="HND", is_causal=causal))
+
+
+BASELINES = {
+    "attention": [
+        Baseline("cuDNN", "torch SDPA, cuDNN", _sdpa(SDPBackend.CUDNN_ATTENTION)),
+        Baseline("FA2", "torch SDPA, FlashAttention-2", _sdpa(SDPBackend.FLASH_ATTENTION)),
+        Baseline("FlexAttention", "torch FlexAttention, compiled", _flex),
+        Baseline("plain Triton", "a plain kernel with one setting for causal and one for not", _plain),
+        Baseline("SageAttention", "8-bit products (sageattention)", _sage, "approximate"),
+    ]
+}

@@ -1,0 +1,417 @@
+"""Programs beside what people use today: every workload, all arms in one run, one regime, paired ratios.
+
+The device's worker runs and times (`evaluators.benchmark_tasks`); this is the parent: it lowers programs, judges
+outputs as the correctness gate does, and computes every figure of the table from the raw samples that it keeps.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from evaluators import errors
+from evaluators.device import DeviceFacts, Lease, local_devices, matching
+from evaluators.failures import Crash, OutOfMemory, TaskError, Timeout
+from evaluators.inputs import extents, generator
+from evaluators.pool import Reply, WorkerPool
+from evaluators.timing import Measurement, Ratio, Regime, State
+
+if TYPE_CHECKING:
+    from dsl.hardware import Hardware
+    from dsl.syntax import Program
+    from evaluators.target import Target, Workload
+
+FORM = 1  # of the stored document
+ARM_S = 180.0  # what one arm may take on one workload: torch.compile's search is slow
+ROUNDS = 12
+GROSS = 5e-2  # relative L2 from which on a library's answer is another one
+ARM_MARK = "avo arm: "  # the worker's log says which arm is under way
+Kind = Literal["program", "baseline", "approximate", "limit", "function"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Interval(_Frozen):
+    """A ratio of speeds (above 1: faster) with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Arm(_Frozen):
+    """Who took part. program: its text, for those in the language. about: in a few words."""
+
+    name: str
+    kind: Kind
+    about: str = ""
+    program: str | None = None
+    digest: str | None = None
+
+
+class Outcome(_Frozen):
+    """One arm on one workload. rate in the target's unit. reason: why there is no time, or why the answer is wrong.
+
+    speed: of this arm over the best baseline, paired. of_floor: speed of light over time; of_ceiling: time at what
+    this card sustains over time. error: relative L2 of its output against float64, and the honest one's.
+    """
+
+    arm: str
+    seconds: float | None = None
+    rate: float | None = None
+    speed: Interval | None = None
+    of_floor: float | None = None
+    of_ceiling: float | None = None
+    state: State = State()
+    error: tuple[float, float] | None = None
+    reason: str = ""
+
+
+class Row(_Frozen):
+    """One workload: work in FLOP or bytes, seconds at the speed of light and at what the card sustains."""
+
+    workload: str
+    work: float
+    floor_s: float
+    bottleneck: str
+    ceiling_s: float | None
+    best_baseline: str | None
+    outcomes: tuple[Outcome, ...]
+    measurement: Measurement | None = None
+    trouble: str | None = None
+
+    def outcome(self, arm: str) -> Outcome | None:
+        return next((o for o in self.outcomes if o.arm == arm), None)
+
+
+class Benchmark(_Frozen):
+    """Everything of one run of `avo bench`, raw samples included. Ratios of speeds: above 1 is faster."""
+
+    form: int = FORM
+    target: str
+    hardware: str
+    unit: Literal["TFLOP/s", "GB/s"]
+    date: str
+    device: dict[str, Any]
+    versions: dict[str, str]
+    regime: Regime
+    rounds: int
+    ceilings: dict[str, Any]
+    arms: tuple[Arm, ...]
+    rows: tuple[Row, ...]
+    warnings: tuple[str, ...] = ()
+
+    def speed(self, arm: str, over: str | None = None) -> Interval | None:
+        """Geometric mean over the workloads where both ran, over the best baseline of each, or over one arm."""
+        found = []
+        for row in self.rows:
+            other = row.best_baseline if over is None else over
+            one = _speed(row.measurement, arm, other)
+            outcome = row.outcome(arm)
+            if one is not None and outcome is not None and not outcome.reason:
+                found.append(one)
+        return _mean(found)
+
+    def best_programs(self) -> list[tuple[Row, Outcome]]:
+        """For each workload its fastest correct program: what an export dispatches to."""
+        programs = {a.name for a in self.arms if a.kind == "program"}
+        found = []
+        for row in self.rows:
+            good = [o for o in row.outcomes if o.arm in programs and o.seconds and not o.reason]
+            if good:
+                found.append((row, min(good, key=lambda o: o.seconds or math.inf)))
+        return found
+
+    def dispatched(self, over: str | None = None) -> Interval | None:
+        """Geometric mean of the best program of each workload over the best baseline, or over one arm.
+
+        None where a workload has no correct program, or none has a baseline: half a table has no mean.
+        """
+        chosen = self.best_programs()
+        if len(chosen) < len(self.rows):
+            return None
+        speeds = [_speed(row.measurement, o.arm, over or row.best_baseline) for row, o in chosen]
+        known = [s for s in speeds if s is not None]
+        return _mean(known) if len(known) == len(self.rows) else None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An arm before it runs. source and entry: of a lowered program; module and name: of a person's own function."""
+
+    arm: Arm
+    source: str = ""
+    entry: str = ""
+    module: str = ""
+
+    def payload(self) -> dict[str, str]:
+        found = {"name": self.arm.name, "kind": self.arm.kind}
+        if self.arm.kind == "program":
+            found |= {"source": self.source, "entry": self.entry}
+        if self.arm.kind == "function":
+            found |= {"module": self.module}
+        return found
+
+
+def program_entry(name: str, text: str, program: Program, target: Target, hardware: Hardware) -> Entry:
+    """A program of the language as an arm. Raises ProgramError where it is not legal on this chip at these sizes."""
+    from dsl.check import check
+    from dsl.diagnostics import ProgramError
+    from dsl.knobs import fill
+    from dsl.lowering import lower
+    from dsl.printer import digest, print_program
+
+    for workload in target.workloads:
+        sizes = extents(program.algorithm, workload)
+        wrong = [d for d in check(program, hardware, sizes) if d.severity == "error"]
+        if wrong:
+            raise ProgramError(wrong, text, name)
+    filled = fill(program, hardware, extents(program.algorithm, target.workloads[0]))
+    lowered = lower(filled, hardware)
+    arm = Arm(name=name, kind="program", program=print_program(filled), digest=digest(filled))
+    return Entry(arm, lowered.source, lowered.entry)
+
+
+def run(
+    target: Target,
+    hardware: Hardware,
+    entries: Sequence[Entry],
+    *,
+    rounds: int = ROUNDS,
+    regime: Regime | None = None,
+    devices: Sequence[DeviceFacts] | None = None,
+    simulate: bool = False,
+    seed: int = 0,
+    watch: Callable[[Row], None] | None = None,
+) -> Benchmark:
+    """Measures all entries on each public workload of the target. watch: called with each row as it comes.
+
+    Raises NoDevice where the chip is not here, Unavailable where no worker starts or another run holds the device.
+    """
+    from dsl.parser import parse
+    from evaluators.measured import DEVICE_MEMORY
+
+    found = list(devices) if devices is not None else matching(local_devices(), hardware)
+    facts, regime = found[0], regime or Regime()
+    program = parse(target.seed)
+    lease = Lease(facts.uuid)
+    settings = {"TORCHINDUCTOR_COMPILE_THREADS": str(min(32, os.cpu_count() or 1))}
+    settings |= {"CUDA_VISIBLE_DEVICES": facts.uuid, "HIP_VISIBLE_DEVICES": str(facts.index)}
+    if simulate:
+        settings |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
+    else:
+        lease.take(wait_s=60.0)
+    try:
+        with WorkerPool(1, memory_bytes=DEVICE_MEMORY, settings=settings) as pool:
+            device = {**facts.model_dump(mode="json"), **pool.call("device_facts", {}, timeout=180.0).result}
+            asked = {"dtypes": _dtypes(program), "regime": regime.facts(), "rounds": min(rounds, 4)}
+            ceilings = pool.call("ceilings", asked, timeout=180.0).result
+            rows = []
+            for workload in target.workloads:
+                row = _row(pool, target, hardware, program, workload, entries, ceilings, regime, rounds, seed)
+                rows.append(row)
+                if watch is not None:
+                    watch(row)
+    finally:
+        lease.release()
+    return Benchmark(
+        target=target.name,
+        hardware=hardware.name,
+        unit=target.unit,
+        date=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        device=device,
+        versions=_versions(device),
+        regime=regime,
+        rounds=rounds,
+        ceilings=ceilings,
+        arms=tuple(e.arm for e in entries),
+        rows=tuple(rows),
+        warnings=tuple(facts.warnings()),
+    )
+
+
+def _row(
+    pool: WorkerPool,
+    target: Target,
+    hardware: Hardware,
+    program: Program,
+    workload: Workload,
+    entries: Sequence[Entry],
+    ceilings: Mapping[str, Any],
+    regime: Regime,
+    rounds: int,
+    seed: int,
+) -> Row:
+    from dsl.work import work
+    from evaluators.measured import job
+    from evaluators.roofline import speed_of_light
+
+    amount = work(program, extents(program.algorithm, workload), workload.params)
+    moved = amount.bytes_in + amount.bytes_out
+    floor = speed_of_light(amount, hardware)
+    rng = generator(seed, "bench", target.name, workload.name)
+    asked = job(target, program, workload, "normal", int(rng.integers(2**62)), rng)
+    reply, lost = _compared(
+        pool,
+        {
+            "job": asked,
+            "target": target.name,
+            "bytes": int(moved),
+            "regime": regime.facts(),
+            "rounds": rounds,
+            "arms": [e.payload() for e in entries],
+        },
+        len(entries),
+    )
+    counted = sum(amount.flops.values()) if target.unit == "TFLOP/s" else moved
+    ceiling = _ceiling(amount.flops, moved, ceilings)
+    told = reply.result if reply is not None else {"rows": [], "measurement": None}
+    measurement = None if told["measurement"] is None else Measurement.model_validate(told["measurement"])
+    wrong = {r["name"]: _wrong(r, asked) for r in told["rows"]}
+    kinds = {e.arm.name: e.arm.kind for e in entries}
+    best = _best(measurement, kinds, wrong)
+    outcomes = []
+    for entry in entries:
+        name = entry.arm.name
+        row: dict[str, Any] = next((r for r in told["rows"] if r["name"] == name), {})
+        reason = lost.get(name) or row.get("reason") or wrong.get(name, "")
+        if measurement is None or name not in measurement.names:
+            outcomes.append(Outcome(arm=name, reason=reason or "it was not measured"))
+            continue
+        seconds = measurement.seconds(name)
+        scale = 1e-12 if target.unit == "TFLOP/s" else 1e-9
+        outcomes.append(
+            Outcome(
+                arm=name,
+                seconds=seconds,
+                rate=counted * scale / seconds,
+                speed=_speed(measurement, name, best),
+                of_floor=floor.floor_s / seconds,
+                of_ceiling=None if ceiling is None else ceiling / seconds,
+                state=measurement.clocks(name),
+                error=_error(row),
+                reason=reason,
+            )
+        )
+    return Row(
+        workload=workload.name,
+        work=counted,
+        floor_s=floor.floor_s,
+        bottleneck=floor.bottleneck,
+        ceiling_s=ceiling,
+        best_baseline=best,
+        outcomes=tuple(outcomes),
+        measurement=measurement,
+        trouble=measurement.trouble if measurement is not None else None,
+    )
+
+
+def _compared(pool: WorkerPool, payload: dict[str, Any], count: int) -> tuple[Reply | None, dict[str, str]]:
+    """The worker's reply, and the arms that took it down: each is left out and the rest is measured without it."""
+    lost: dict[str, str] = {}
+    while payload["arms"]:
+        try:
+            return pool.call("compare", payload, timeout=120.0 + ARM_S * count), lost
+        except (Crash, Timeout, OutOfMemory, TaskError) as failure:
+            begun = [x.removeprefix(ARM_MARK) for x in failure.log.splitlines() if x.startswith(ARM_MARK)]
+            blamed = begun[-1] if begun else payload["arms"][0]["name"]
+            lost[blamed] = f"{type(failure).__name__}: {failure.message}"
+            payload = {**payload, "arms": [a for a in payload["arms"] if a["name"] != blamed]}
+    return None, lost
+
+
+def _wrong(row: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
+    """Why the answer of an arm is wrong, before its time was taken or in the last call of it; "" where it is right.
+
+    Programs are held to the judge's tolerance. Libraries round in places of their own: they are told their error, and
+    left out only where it is gross, for a table that drops its strongest baseline flatters.
+    """
+    for name, when in (("figures", ""), ("again", "after it was timed: ")):
+        for f in row.get(name, ()):
+            if "form" in f:
+                return f"{when}{f['form']}"
+            if row["kind"] == "program":
+                reasons = errors.judge(f, asked["outputs"][f["output"]]["dtype"]).reasons
+                if reasons:
+                    return f"wrong answer: {when}{reasons[0]}"
+            elif "nonfinite" in f or f.get("different") or f.get("l2", [0.0])[0] > GROSS:
+                return f"wrong answer: {when}{_said(f)}"
+    return ""
+
+
+def _said(f: Mapping[str, Any]) -> str:
+    if "nonfinite" in f:
+        return f"{f['nonfinite']} where the right answer has none, or the other way round"
+    if f.get("different"):
+        return f"{f['different']} of {f['of']} differ"
+    return f"relative L2 {f['l2'][0]:.3g}"
+
+
+def _error(row: Mapping[str, Any]) -> tuple[float, float] | None:
+    found = [f["l2"] for f in row.get("figures", ()) if "l2" in f]
+    return (max(x for x, _ in found), max(y for _, y in found)) if found else None
+
+
+def _best(measurement: Measurement | None, kinds: Mapping[str, Kind], wrong: Mapping[str, str]) -> str | None:
+    """The fastest baseline with a right answer."""
+    if measurement is None:
+        return None
+    good = [n for n in measurement.names if kinds[n] in ("baseline", "function") and not wrong.get(n)]
+    return min(good, key=measurement.seconds, default=None)
+
+
+def _speed(measurement: Measurement | None, name: str, over: str | None) -> Interval | None:
+    if measurement is None or over is None or name not in measurement.names or over not in measurement.names:
+        return None
+    if name == over:
+        return Interval(value=1.0, low=1.0, high=1.0)
+    ratio: Ratio = measurement.ratio(name, over)
+    return Interval(value=1 / ratio.value, low=1 / ratio.high, high=1 / ratio.low)
+
+
+def _mean(found: Sequence[Interval]) -> Interval | None:
+    """Geometric mean; half widths of independent workloads add up by their squares."""
+    if not found:
+        return None
+    count = len(found)
+    middle = sum(math.log(i.value) for i in found) / count
+    low = math.sqrt(sum(math.log(i.value / i.low) ** 2 for i in found)) / count
+    high = math.sqrt(sum(math.log(i.high / i.value) ** 2 for i in found)) / count
+    return Interval(value=math.exp(middle), low=math.exp(middle - low), high=math.exp(middle + high))
+
+
+def _ceiling(flops: Mapping[str, float], moved: float, ceilings: Mapping[str, Any]) -> float | None:
+    """Seconds at what this card sustains in a square product and in a copy; None where a dtype was not measured."""
+    times = [moved / ceilings["bytes_per_s"]]
+    for dtype, count in flops.items():
+        if dtype not in ceilings["flops"]:
+            return None
+        times.append(count / ceilings["flops"][dtype])
+    return float(max(times))
+
+
+def _dtypes(program: Program) -> list[str]:
+    floats = ("f16", "bf16", "e4m3", "e5m2")
+    return list(dict.fromkeys(t.dtype for t in program.algorithm.inputs if t.dtype in floats))
+
+
+def _versions(device: Mapping[str, Any]) -> dict[str, str]:
+    from importlib import metadata
+
+    found = {"python": platform.python_version()}
+    for name in ("avo-kernels", "torch", "triton", "sageattention"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    more = {"driver": device.get("driver"), "cuda": device.get("runtime"), "cudnn": device.get("cudnn")}
+    return found | {name: str(value) for name, value in more.items() if value}

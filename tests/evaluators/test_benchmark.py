@@ -1,0 +1,116 @@
+"""Programs beside libraries, on a simulated device: who is timed, who is told why not, and what the ratios say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from avo.benchmark_page import markdown, trouble
+from dsl.diagnostics import ProgramError
+from dsl.hardware import hardware
+from dsl.parser import parse
+from evaluators import baselines
+from evaluators.benchmark import Arm, Benchmark, Entry, Interval, program_entry, run
+from evaluators.device import DeviceFacts
+from evaluators.target import Target, Workload
+from evaluators.targets import BUILTIN, target
+from evaluators.timing import Regime
+
+H200 = hardware("h200")
+CARD = DeviceFacts(index=0, name="NVIDIA H200", uuid="GPU-aaaa-1", memory_bytes=141 << 30)
+QUICK = Regime(untimed_s=0.0, timed_s=1e-3)
+WRONG = (
+    "import os, signal\n\ndef zeros(x):\n    return x * 0\n\n\ndef dies(x):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+)
+
+
+def entries(job: Target) -> list[Entry]:
+    found = [program_entry("seed", job.seed, parse(job.seed), job, H200)]
+    return found + [Entry(Arm(name=b.name, kind=b.role, about=b.about)) for b in baselines.of(job.name)]
+
+
+def measured(job: Target, arms: list[Entry]) -> Benchmark:
+    return run(job, H200, arms, rounds=3, regime=QUICK, devices=[CARD], simulate=True)
+
+
+def test_every_target_has_baselines_that_it_can_be_held_against() -> None:
+    for name in BUILTIN:
+        roles = [b.role for b in baselines.of(name)]
+        assert "baseline" in roles, name
+        assert len({b.name for b in baselines.of(name)}) == len(roles)
+    assert baselines.of("something else") == []
+
+
+def test_all_arms_run_side_by_side_and_whoever_cannot_says_why(tmp_path: Path) -> None:
+    """One worker, four kinds of arms, one that gives a wrong answer and one that takes the worker down."""
+    own = tmp_path / "own.py"
+    own.write_text(WRONG)
+    job = replace(target("softmax"), workloads=(Workload({"r": 8, "c": 200}),))
+    more = [Entry(Arm(name=f"own.py:{f}", kind="function"), module=str(own)) for f in ("zeros", "dies", "missing")]
+    found = measured(job, entries(job) + more)
+    (row,) = found.rows
+    by = {o.arm: o for o in row.outcomes}
+    assert row.best_baseline == "eager" and by["eager"].speed == Interval(value=1, low=1, high=1)
+    seed = by["seed"]
+    assert seed.seconds and seed.rate and seed.speed and seed.speed.low <= seed.speed.value <= seed.speed.high < 1
+    assert seed.of_floor and seed.of_floor < 1 and seed.of_ceiling
+    assert by["copy"].seconds and by["copy"].error is None, "a limit gives no answer to judge"
+    assert "wrong answer: relative L2 1" in by["own.py:zeros"].reason
+    assert by["own.py:dies"].reason.startswith("Crash") and by["own.py:dies"].seconds is None
+    assert "no function missing" in by["own.py:missing"].reason
+    assert "GPU only" in by["torch.compile"].reason
+    assert row.measurement is not None and len(row.measurement.samples) == 3 * 2 * len(row.measurement.names)
+    assert Benchmark.model_validate_json(found.model_dump_json()) == found
+    page = markdown(found)
+    assert "sustained regime" in page and "own.py:dies: Crash" in page and "3 rounds" in page
+    assert len(trouble(found)) == 4
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_plain_kernel_computes_attention_with_tails_and_groups(causal: bool) -> None:
+    sizes = {"b": 1, "h": 4, "g": 2, "m": 200, "n": 200, "d": 64, "e": 64}
+    job = replace(target("attention"), workloads=(Workload(sizes, {"causal": causal}),))
+    (row,) = measured(job, [Entry(Arm(name=n, kind="baseline")) for n in ("plain Triton", "FA2")]).rows
+    plain, library = (row.outcome(n) for n in ("plain Triton", "FA2"))
+    assert plain is not None and not plain.reason and plain.error is not None
+    assert plain.error[0] <= 2 * plain.error[1] and library is not None and not library.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("layernorm", {"r": 8, "c": 100}),
+        pytest.param("gemm", {"m": 40, "n": 72, "k": 64}, marks=pytest.mark.slow),
+        pytest.param("matmul_fp8", {"m": 48, "n": 80, "k": 64}, marks=pytest.mark.slow),
+        pytest.param("cross_entropy", {"r": 8, "c": 300}, marks=pytest.mark.slow),
+    ],
+)
+def test_baselines_give_the_targets_answer(name: str, sizes: dict[str, int]) -> None:
+    job = replace(target(name), workloads=(Workload(sizes),))
+    (row,) = measured(job, entries(job)).rows
+    for outcome in row.outcomes:
+        assert "wrong" not in outcome.reason, outcome
+    right = [o for o in row.outcomes if o.error is not None]
+    assert len(right) >= (1 if name == "matmul_fp8" else 2)
+
+
+def test_a_program_that_is_not_legal_on_the_chip_is_told_before_anything_runs() -> None:
+    job = target("softmax")
+    text = job.seed.replace("grid r", "grid r c")
+    with pytest.raises(ProgramError):
+        program_entry("mine", text, parse(text), job, H200)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_real_device_measures_attention_beside_cudnn() -> None:
+    from evaluators.device import local_devices
+
+    job = target("attention")
+    job = replace(job, workloads=job.workloads[:1])
+    arms = [Entry(Arm(name=n, kind="baseline")) for n in ("cuDNN", "plain Triton")]
+    (row,) = run(job, H200, arms, rounds=2, devices=local_devices()[:1]).rows
+    assert all(o.seconds and not o.reason for o in row.outcomes)
