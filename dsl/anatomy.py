@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from dsl.elaborate import elaborate
+from dsl.polynomial import exact_outputs
 from dsl.schedule import kernels_of
 from dsl.syntax import Algorithm, Number, Program, Schedule
 from dsl.terms import Graph, Term
@@ -74,6 +75,7 @@ class Anatomy:
     contractions: tuple[Contraction, ...]
     pivots: tuple[str, ...]  # axes with a maximum that is only subtracted before an exponential
     exponentials: bool
+    exact_outputs: tuple[str, ...]  # those in which a polynomial exponential's error would show
     masked: tuple[tuple[str, str], ...]  # (grid axis, reduced axis) compared with each other
     selectors: tuple[tuple[str, tuple[str, ...]], ...]  # bool name -> axes over which a false leaves all sums alone
     booleans: tuple[str, ...]
@@ -139,6 +141,7 @@ def _anatomy(program: Program, kernel: int) -> Anatomy:
         contractions=contractions,
         pivots=_pivots(terms),
         exponentials=any(t.op == "map" and t.attr in ("exp", "exp2") for t in terms),
+        exact_outputs=exact_outputs(graph),
         masked=_masked(terms, reduced),
         selectors=_selectors(graph, sums),
         booleans=tuple(n for n, t in graph.names.items() if t.dtype == "bool"),

@@ -358,8 +358,15 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
                 "",
                 "how",
                 (
-                    Choice("exp", "as written: a multiplication by log2(e), then exp2"),
-                    Choice("exp2", "with log2(e) folded into the scale before it", kernel=_exponential),
+                    Choice("exp", "times log2(e), then exp2"),
+                    Choice("exp2", "log2(e) in the scale", kernel=_exponential),
+                    Choice(
+                        "poly",
+                        "the same, one of every N by a polynomial on the FMA units",
+                        "number",
+                        (2, 4, 8),
+                        kernel=_exponential,
+                    ),
                 ),
             ),
         ),
@@ -417,6 +424,8 @@ HABITS: Mapping[str, str] = MappingProxyType(
         "mask": "split masked",
         "tma": "load tma",
         "exp2": "exponent exp2",
+        "poly": "exponent poly(4)",
+        "polynomial": "exponent poly(4)",
         "lazy": "rescale lazy(8)",
         "num_ctas": "persistent",
     }

@@ -15,6 +15,7 @@ import numpy as np
 
 from dsl.lowering.launch import block_length, extents, host_value, ratio
 from dsl.lowering.lowered import Params
+from dsl.polynomial import shared_exp2
 from dsl.rounding import round_to
 from dsl.tile import If, Loop, Node, Op, TileKernel, Value
 
@@ -122,6 +123,8 @@ class _Tile:
                 return self.load(n, out)
             case "map":
                 return scalar_function(n.attr, [self.spread(a, out.dims) for a in n.args])
+            case "exp2":
+                return shared_exp2(self.values[n.args[0]], n.attr[0])
             case "select":
                 flag, a, b = n.args
                 return self.spread(a if self.values[flag] else b, out.dims)

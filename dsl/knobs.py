@@ -153,7 +153,8 @@ def _decisions(
         value = spelt(*schedule.rescale)
         yield "rescale", "", value, _with(("always", "lazy(4)", "lazy(8)", "lazy(12)"), value), False
     if kernel.exponentials:
-        yield "exponent", "", schedule.exponent, ("exp", "exp2"), False
+        value = spelt(*schedule.exponent)
+        yield "exponent", "", value, ("exp", "exp2", "poly(8)", "poly(4)", "poly(2)"), False
     yield "warps", "", schedule.warps, (1, 2, 4, 8, 16), True
     if hw.vendor == "amd":
         yield "waves_per_eu", "", schedule.waves_per_eu, (0, 1, 2, 3, 4), True

@@ -14,6 +14,7 @@ class KernelSchedule:
     tile: axis -> block length, or "all" for a whole axis. An axis that is absent is a grid axis with tile 1, or whole
     where it is reduced and not streamed. grid: slowest first (empty: derived). stream: the axis whose blocks a loop
     walks, or None. order: (name, args), e.g. ("grouped", (8,)). rescale: ("always", ()) or ("lazy", (8,)).
+    exponent: ("exp", ()), ("exp2", ()) or ("poly", (4,)).
     """
 
     writes: tuple[str, ...] = ()
@@ -28,7 +29,7 @@ class KernelSchedule:
     split_masked: bool = False
     load: str = "pointer"
     rescale: tuple[str, tuple[int | str, ...]] = ("always", ())
-    exponent: str = "exp"
+    exponent: tuple[str, tuple[int | str, ...]] = ("exp", ())
     warps: int = 4
     skip: tuple[str, ...] = ()
     waves_per_eu: int = 0
@@ -105,7 +106,7 @@ def _apply(values: dict[str, object], d: Directive) -> None:
         case "rescale":
             values["rescale"] = (words[0].id, words[0].args)
         case "exponent":
-            values["exponent"] = words[0].id
+            values["exponent"] = (words[0].id, words[0].args)
         case "warps" | "waves_per_eu" | "matrix_instr":
             values[d.name] = bare[0]
         case "skip":

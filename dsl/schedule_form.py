@@ -203,7 +203,7 @@ def _argument(
             "bad-argument",
             f"`{value.id}` takes {'one argument' if wanted else 'no argument'}, got {len(value.args)}",
             at,
-            legal=choice.form,
+            legal=_numbered(choice) if choice.argument == "number" else choice.form,
         )
     elif choice.argument == "axis":
         yield from _axis(str(value.args[0]), at, program, kernel)
@@ -212,13 +212,25 @@ def _argument(
         near = min(choice.numbers, key=lambda n: (abs(n - given), n)) if isinstance(given, int) else choice.numbers[0]
         yield Diagnostic(
             "bad-number",
-            f"`{d.name} {spelt(value)}` is out of range",
+            f"`{d.name} {spelt(value)}` {_beside(given, choice.numbers)}",
             at,
-            legal=f"{value.id}({choice.numbers[0]}) to {value.id}({choice.numbers[-1]})"
-            if len(choice.numbers) > 8
-            else ", ".join(f"{value.id}({n})" for n in choice.numbers),
+            legal=_numbered(choice),
             fix=f"`{d.name} {value.id}({near})`",
         )
+
+
+def _numbered(choice: Choice) -> str:
+    first, *_, last = choice.numbers
+    if len(choice.numbers) > 8:
+        return f"{choice.word}({first}) to {choice.word}({last})"
+    return ", ".join(f"{choice.word}({n})" for n in choice.numbers)
+
+
+def _beside(given: object, numbers: Sequence[int]) -> str:
+    if not isinstance(given, int):
+        return "takes a number"
+    within = numbers[0] <= given <= numbers[-1]
+    return "is none of the values that are legal here" if within else "is out of range"
 
 
 def _axis(name: str, at: Span, program: Program, kernel: Anatomy | None) -> Iterator[Diagnostic]:

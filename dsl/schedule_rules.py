@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from dsl import polynomial
 from dsl.anatomy import Anatomy, Sizes
 from dsl.diagnostics import Diagnostic
 from dsl.directives import Slot
 from dsl.footprint import MAX_TILE, SMALLEST_WHOLE, grid_of, largest_value, lengths, shared_bytes
 from dsl.hardware import Hardware
 from dsl.schedule import KernelSchedule
-from dsl.schedule_form import OPEN, Effective, words
+from dsl.schedule_form import OPEN, Effective, spelt, words
 from dsl.syntax import Directive, Item, Span, Word
 
 KIB = 1024
@@ -26,7 +27,7 @@ def fit(
 ) -> Iterator[Diagnostic]:
     """What the chip lacks, what the kernel has no use for, what contradicts itself. Assumes that `form` was clean."""
     wrong = [d for e in found.values() for d in _lacks(e, kernel, hw)]
-    for rule in (_cuts, _orders, _pivots, _skips):
+    for rule in (_cuts, _orders, _pivots, _exponents, _skips):
         wrong += rule(kernel, schedule, found)
     yield from wrong
     if hw is not None and not any(d.severity == "error" for d in wrong):
@@ -248,6 +249,23 @@ def _pivots(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effectiv
                 legal=legal,
                 fix=f"`rescale lazy({room})`" if room else "`rescale always`",
             )
+
+
+def _exponents(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective]) -> Iterator[Diagnostic]:
+    """A polynomial's error has to vanish in a rounding that the program names."""
+    if "exponent" not in found or not found["exponent"].bare or schedule.exponent[0] != "poly":
+        return
+    if kernel.exact_outputs:
+        item = found["exponent"].bare[0]
+        shown = ", ".join(f"`{n}`" for n in kernel.exact_outputs)
+        yield Diagnostic(
+            "polynomial-error",
+            f"`exponent {spelt(item.value)}` is off by up to {polynomial.ERROR:.3%} of each value, and that would show "
+            f"in {shown}: no rounding to 16 bits or fewer lies between, or a logarithm does",
+            item.span,
+            legal="exp, exp2",
+            fix="`exponent exp2`",
+        )
 
 
 def _skips(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective]) -> Iterator[Diagnostic]:

@@ -26,6 +26,8 @@ from dsl.terms import Graph, Term
 # load      coordinate..., tail...    LoadAttr; coordinates are vectors, or the first index where it goes by descriptor
 # store     value, then as a load     LoadAttr
 # map       operands                  function (as in terms)
+# exp2      x                         (share, below): one of every `share` columns by polynomial; whether x cannot
+#                                     overflow
 # select    a, b                      (flag Value, ...) - compile-time choice: a if flag else b
 # cast      x                         dtype
 # dot       a, b[, acc]               DotAttr; a is [M K], b is [K N] after the transpositions it names

@@ -19,6 +19,7 @@ from typing import Any
 from dsl import masks
 from dsl.elaborate import elaborate
 from dsl.masks import EVERYWHERE, NOWHERE, Reader, Region, intersection, projected, union
+from dsl.polynomial import exact_outputs
 from dsl.schedule import kernels_of
 from dsl.syntax import Binary, Bool, Call, Expr, Name, Number, Program, Unary
 from dsl.terms import Graph, Term
@@ -48,7 +49,8 @@ class Counts:
 
     flops: by the field's convention, in which an affine mask on two axes keeps the area between its boundaries: a
     causal mask with M = N keeps exactly one half, so attention is 4 B H N^2 D / 2. exact_flops: with the index pairs
-    counted, N (N + 1) / 2. dense_flops: with no mask at all. exps, alu: results (see the module), by the convention.
+    counted, N (N + 1) / 2. dense_flops: with no mask at all. exps, alu: results (see the module), by the convention;
+    replaceable: those of the exps that a polynomial may compute (`dsl.polynomial`).
     bytes_in, bytes_out: every tensor read or written once.
     """
 
@@ -56,6 +58,7 @@ class Counts:
     exact_flops: Mapping[str, float] = field(default_factory=dict)
     dense_flops: Mapping[str, float] = field(default_factory=dict)
     exps: float = 0.0
+    replaceable: float = 0.0
     alu: float = 0.0
     bytes_in: float = 0.0
     bytes_out: float = 0.0
@@ -191,7 +194,8 @@ class _Count:
         self.flops: dict[str, float] = {}
         self.exact: dict[str, float] = {}
         self.dense: dict[str, float] = {}
-        self.exps = self.alu = 0.0
+        self.exps = self.replaceable = self.alu = 0.0
+        self.polynomial = not exact_outputs(graph)
         products = {t.args[0] for t in self.order if self._contraction(t)}
         absorbed = {p for p in products if all(self._contraction(u) for u in self.order if p in u.args)}
         for t in self.order:
@@ -205,6 +209,7 @@ class _Count:
             "exact_flops": self.exact,
             "dense_flops": self.dense,
             "exps": self.exps,
+            "replaceable": self.replaceable,
             "alu": self.alu,
             "bytes_in": bytes_in,
             "bytes_out": bytes_out,
@@ -333,6 +338,8 @@ class _Count:
             case "map":
                 exps, alu = _COSTS.get(t.attr, (0, 1))
                 self.exps += exps * points
+                if t.attr in ("exp", "exp2") and self.polynomial:
+                    self.replaceable += points
                 self.alu += alu * points
             case "cast":
                 if not t.args[0].declared or t.args[0].dtype != t.dtype:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dsl.polynomial import LEAST_OPERATIONS
+
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
     from dsl.work import Counts
@@ -42,10 +44,18 @@ def on_matrix_units(dtype: str, hw: Hardware) -> bool:
     return dtype in hw.peak_flops or dtype in hw.emulated
 
 
+def _exponentials(work: Counts, hw: Hardware) -> float:
+    """Seconds of the exponentials, each where it is done soonest, as if nothing else needed the multiply-add units."""
+    special, polynomial = 1 / hw.exp_per_s, LEAST_OPERATIONS / (hw.alu_flops / 2)
+    moved = min(work.replaceable, work.exps * special / (special + polynomial))
+    return (work.exps - moved) * special
+
+
 def speed_of_light(work: Counts, hw: Hardware) -> Floor:
     """The floor of this work (a whole algorithm, or one kernel of `work.kernels`) on this chip, in seconds.
 
-    Times: FLOPs / peak of the dtype; exponentials / rate; (plain operations + FLOPs of dtypes without matrix units) /
+    Times: FLOPs / peak of the dtype; exponentials / rate, polynomials allowed, where they may stand for some;
+    (plain operations + FLOPs of dtypes without matrix units) /
     alu_flops, as if every operation were half of a fused multiply-add; bytes / HBM bandwidth; one launch.
     Raises ValueError for a chip that makes no speed claim (the host).
     """
@@ -55,7 +65,7 @@ def speed_of_light(work: Counts, hw: Hardware) -> Floor:
     plain = work.alu + sum(f for d, f in work.flops.items() if not on_matrix_units(d, hw))
     times = {f"matrix {d}": t for d, t in matrix.items()}
     times |= {
-        EXPONENTIALS: work.exps / hw.exp_per_s,
+        EXPONENTIALS: _exponentials(work, hw),
         ALU: plain / hw.alu_flops,
         MEMORY: work.bytes / hw.hbm_bytes_per_s,
         LAUNCH: hw.launch_s,

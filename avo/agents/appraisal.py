@@ -126,7 +126,7 @@ def _habits(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware) -> float:
         time *= 1.08 if uneven else 1.01
     if uneven and schedule.order[0] not in ("longest_first", "reverse"):
         time *= 1.03
-    if kernel.exponentials and schedule.exponent == "exp":
+    if kernel.exponentials and schedule.exponent[0] == "exp":
         time *= 1.04
     if schedule.stream in kernel.pivots and schedule.rescale[0] == "always":
         time *= 1.02

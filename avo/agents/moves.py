@@ -51,6 +51,8 @@ MOVES: tuple[Move, ...] = (
          "descriptors compute addresses in hardware", to="tma"),
     Move("exponent", "to", ("exponentials", "instruction issue"), 0.15,
          "log2(e) goes into the scale, one multiplication less for each element", to="exp2"),
+    Move("exponent", "to", ("exponentials",), 0.25,
+         "a share of the exponentials goes to the multiply-add units", to="poly"),
     Move("rescale", "to", ("instruction issue", "latency"), 0.12,
          "the sums are rescaled only when the maximum rises", to="lazy"),
     Move("order", "to", ("tail wave",), 0.7, "tiles with the longest loop start first, so the tail is short",

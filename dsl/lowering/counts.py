@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dsl.lowering.lowered import Params, Profile, Segment, Sizes
+from dsl.polynomial import OPERATIONS
 from dsl.tile import If, Loop, Node, Op, TileKernel, Value
 from dsl.tiling import BYTES
 
@@ -177,6 +178,12 @@ def _count_op(kernel: TileKernel, op: Op, into: _Counts, known: Mapping[str, int
             into.exps += size * TRANSCENDENTAL.get(op.attr, 0)
             if op.attr not in TRANSCENDENTAL or op.attr in ALU:
                 into.alu += size * ALU.get(op.attr, 1)
+        case "exp2":
+            assert op.out is not None
+            size = _size(kernel, op.out.dims, known)
+            share = size // op.attr[0]
+            into.exps += size - share
+            into.alu += share * OPERATIONS
         case "cast":
             assert op.out is not None
             into.alu += _size(kernel, op.out.dims, known)

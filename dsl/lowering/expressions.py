@@ -60,6 +60,14 @@ class Expressions(Page):
                 return Text(f"{start.at(ADD)} + {vector}", ADD, out.dims, start.reads)
             case "map":
                 return self.mapped(n)
+            case "exp2":
+                share, below = n.attr
+                x = self.text(n.args[0])
+                self.functions.add(f"exp2_one_in_{share}")
+                # what the fast units make infinite the polynomial must not wrap around
+                most = "128.0, propagate_nan=tl.PropagateNan.ALL"
+                source = x.source if below else f"tl.minimum({x.source}, {most})"
+                return Text(f"exp2_one_in_{share}({source})", ATOM, out.dims, x.reads)
             case "select":
                 flag, a, b = (self.text(x) for x in n.args)
                 source = f"{a.at(TERNARY + 1)} if {flag.source} else {b.at(TERNARY)}"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dsl.polynomial import COEFFICIENTS, ERROR, LOWEST
 from dsl.tile import Value
 
 TRITON_TYPES = {
     "f32": "tl.float32", "f16": "tl.float16", "bf16": "tl.bfloat16", "e4m3": "tl.float8e4nv", "e5m2": "tl.float8e5",
     "int8": "tl.int8", "i32": "tl.int32", "bool": "tl.int1",
 }  # fmt: skip
+
+MAGIC = 12582912.0  # 1.5 * 2**23: adding it leaves no bits below the unit
 
 # Precedence of Python's operators, so that only the parentheses that are needed are printed.
 TERNARY, OR, AND, COMPARE, ADD, MULTIPLY, UNARY, ATOM = 1, 4, 6, 3, 8, 9, 10, 12
@@ -24,6 +27,37 @@ CALLS = {
     "abs": "tl.abs", "floor": "tl.floor", "where": "tl.where",
 }  # fmt: skip
 
+
+def _one_in(n: int) -> str:
+    """Neighbouring columns, and far ones, are registers of one thread in every layout of a matrix product's result: so
+    a split by them moves nothing."""
+    second = {2: "exp2_polynomial", 4: "exp2_right_half", 8: "exp2_right_quarter"}[n]
+    return f"""    # one of every {n} columns by polynomial; they are split, so that none is computed both ways
+    columns: tl.constexpr = x.shape[len(x.shape) - 1]
+    if columns < {n}:
+        return tl.exp2(x)
+    even, odd = tl.split(x.reshape(x.numel // columns, columns // 2, 2))
+    return tl.join(tl.exp2(even), {second}(odd)).reshape(x.shape)"""
+
+
+def _right(n: int) -> str:
+    rest = "exp2_polynomial" if n == 2 else "exp2_right_half"
+    return f"""    rows: tl.constexpr = x.shape[0]
+    columns: tl.constexpr = x.shape[1]
+    left, right = tl.split(x.reshape(rows, 2, columns // 2).permute(0, 2, 1))
+    return tl.join(tl.exp2(left), {rest}(right)).permute(0, 2, 1).reshape(x.shape)"""
+
+
+def _polynomial() -> str:
+    c1, c2, c3 = COEFFICIENTS
+    return f"""    # 2**x = 2**n * p(x - n), n whole: multiply-adds alone, a relative error of {ERROR:.3%}
+    x = tl.maximum(x, {LOWEST}, propagate_nan=tl.PropagateNan.ALL)  # 2**-127 and less is 0
+    n = x + {MAGIC + 127}  # 1.5 * 2**23 + 127: the lowest bits of this float are n + 127, rounded to nearest
+    f = x - (n - {MAGIC + 127})
+    p = (({c3} * f + {c2}) * f + {c1}) * f + 1.0
+    return p * (n.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)"""
+
+
 # Functions that Triton lacks: printed once at the top of the module where they are used.
 DEFINITIONS = {
     # halves to even, as the language rounds: adding 1.5 * 2**23 leaves no bits below the unit
@@ -32,13 +66,29 @@ DEFINITIONS = {
     "rank": "    before = (x[None, :] > x[:, None]) | ((x[None, :] == x[:, None]) & (i[None, :] < i[:, None]))\n"
     "    return tl.sum(before.to(tl.int32), 1)",
     "tanh": "    return 2.0 * tl.sigmoid(2.0 * x) - 1.0",
+    **{f"exp2_one_in_{n}": _one_in(n) for n in (2, 4, 8)},
+    "exp2_right_half": _right(2),
+    "exp2_right_quarter": _right(4),
+    "exp2_polynomial": _polynomial(),
     "relu": "    return tl.maximum(x, 0.0)",
     "silu": "    return x * tl.sigmoid(x)",
     "gelu": "    return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))",
     "gelu_tanh": "    return x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))",
     "softplus": "    return tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))",
 }
+NEEDS = {
+    "exp2_one_in_2": "exp2_polynomial", "exp2_one_in_4": "exp2_right_half", "exp2_one_in_8": "exp2_right_quarter",
+    "exp2_right_quarter": "exp2_right_half", "exp2_right_half": "exp2_polynomial",
+}  # fmt: skip
 LINE = 110
+
+
+def with_needs(functions: set[str]) -> set[str]:
+    """These functions and all that they call."""
+    found = set(functions)
+    while more := {NEEDS[f] for f in found if f in NEEDS} - found:
+        found |= more
+    return found
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dsl.lowering.body import Body
 from dsl.lowering.counts import profile
 from dsl.lowering.launch import LEAST_PRODUCT, Argument, host_source, options, specialise
 from dsl.lowering.lowered import Launch, Lowered, LoweredKernel, Params, Profile, Sizes
-from dsl.lowering.text import DEFINITIONS
+from dsl.lowering.text import DEFINITIONS, with_needs
 from dsl.printer import print_directive, print_expr, print_statement
 from dsl.syntax import Program
 from dsl.terms import Graph
@@ -40,7 +40,7 @@ def emit(program: Program, kernels: list[TileKernel], hw: Hardware, digest: str)
     """The module of all kernels of a program, in the order in which they run."""
     printed = [_kernel(k, hw) for k in kernels]
     entry = program.algorithm.name
-    functions = sorted({f for p in printed for f in p.functions})
+    functions = sorted(with_needs({f for p in printed for f in p.functions}))
     descriptors = any(a.kind == "descriptor" for p in printed for a in p.arguments)
     hosts = any("math." in host_source(t)[0] for k in kernels for t in k.hosts)
     head = [

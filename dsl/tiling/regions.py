@@ -54,7 +54,9 @@ class Regions:
         self.k = kernel
         self.g = kernel.graph
         self.outputs = outputs
-        self.log2 = kernel.schedule.exponent == "exp2"
+        exponent, share = kernel.schedule.exponent
+        self.log2 = exponent != "exp"
+        self.share = int(share[0]) if share else 0  # one of so many exponentials by polynomial; 0: none
         self.scopes = [Scope(kernel.body)]
         self.home: dict[Value, int] = {}
         self.starts: dict[str, Value] = {}

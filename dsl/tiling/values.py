@@ -122,6 +122,9 @@ class Values(Masks):
             return self.scalar(t)
         args = tuple(self.eval(a, places) for a in t.args)
         function = t.attr
+        if self.share and function in ("exp", "exp2") and args[0].dims:
+            exponent = args[0] if function == "exp2" else self.map("*", args[0], self.const(LOG2E))
+            return self.power(exponent, self.title(t, "p"), below=False)
         if function == "softdiv":
             function = "/"
             if any(x.op == "const" and x.attr == -math.inf for x in t.args[1].walk()):
@@ -152,7 +155,15 @@ class Values(Masks):
         value = self.eval(core, places)
         if factor is not None:
             value = self.map("*", value, self.scalar(factor))
-        return self.map("exp2" if self.log2 else "exp", self.map("-", value, reference), name=name)
+        below = pivot is not None and u is pivot.term.args[0]
+        return self.power(self.map("-", value, reference), name, below)
+
+    def power(self, x: Value, name: str, below: bool) -> Value:
+        """e^x, or 2^x where the base is 2. below: x cannot overflow, as it stands against the maximum of its row."""
+        if self.share and x.dims:
+            x = self.widened(x) if x.dtype in LOW_FLOATS else x
+            return self.emit("exp2", (x,), (self.share, below), x.dims, "f32", name)
+        return self.map("exp2" if self.log2 else "exp", x, name=name)
 
     def selected(self, t: Term, places: Places) -> Value:
         """topk, bottomk: the place of each in the order of all, compared with how many are wanted (rule 14)."""

@@ -55,6 +55,7 @@ def test_an_elementwise_kernel_wants_bytes_in_flight() -> None:
     [
         ("stream stages", 1, 2, Evidence({"load latency": 0.5}), "load latency"),
         ("exponent", "exp", "exp2", Evidence({"exponentials": 0.5}), "exponentials"),
+        ("exponent", "exp2", "poly(4)", Evidence({"exponentials": 0.5}), "exponentials"),
         ("order", "row", "longest_first", Evidence({"tail wave": 0.5}), "tail wave"),
         ("tile m", 128, 64, Evidence({"spills": 0.4}, spills=9), "spills"),
         ("warps", 4, 8, Evidence({"spills": 0.4}, spills=9), "spills"),

@@ -73,6 +73,15 @@ tile m=64 n=32
 grid b h m
 stream n stages=2
 """
+POWERS = """kernel powers
+in x[r c] bf16
+out y[r c] bf16, z[r] bf16
+y = exp(x * 0.5) + exp2(-x)
+z = sum[c](exp(x))
+
+schedule
+exponent poly(2)
+"""
 SOFTMAX = "kernel softmax\nin x[r c] bf16\nout y[r c] bf16\ny = softmax[c](x)\n"
 SWIGLU = """kernel swiglu
 in x[m k] bf16, wg[k n] bf16, wu[k n] bf16
@@ -121,6 +130,15 @@ FAMILY: dict[str, Member] = {
         ),
         ATTENTION,
     ),
+    "polynomial": Member(
+        _example("attention").replace("exponent exp2", "exponent poly(8)"),
+        (
+            {"q": (1, 4, 70, 32), "k": (1, 2, 90, 32), "v": (1, 2, 90, 16)},
+            {"q": (2, 2, 33, 64), "k": (2, 2, 130, 64), "v": (2, 2, 130, 64)},
+        ),
+        ATTENTION,
+    ),
+    "powers": Member(POWERS, ({"x": (5, 136)}, {"x": (9, 3)})),
     "gemm": Member(_example("gemm"), ({"a": (70, 56), "b": (56, 88), "bias": (88,)},)),
     "rmsnorm": Member(_example("rmsnorm"), ({"x": (5, 104), "w": (104,)}, {"x": (33, 64), "w": (64,)})),
     "cross_entropy": Member(_example("cross_entropy"), ({"x": (5, 304), "t": (5,)},), index_below={"t": 304}),

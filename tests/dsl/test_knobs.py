@@ -95,7 +95,7 @@ def resolved(schedule: KernelSchedule, k: Knob) -> object:
             return "masked" if schedule.split_masked else "none"
         case "swizzle", _:
             return schedule.swizzle or "none"
-        case ("order" | "rescale") as field, _:
+        case ("order" | "rescale" | "exponent") as field, _:
             word, args = getattr(schedule, field)
             return f"{word}({args[0]})" if args else word
         case field, _:
@@ -136,7 +136,7 @@ def test_what_a_naive_attention_leaves_open_on_b200() -> None:
         "split": ("none", ("none", "masked")),
         "load": ("pointer", ("pointer", "tma")),
         "rescale": ("always", ("always", "lazy(4)", "lazy(8)", "lazy(12)")),
-        "exponent": ("exp", ("exp", "exp2")),
+        "exponent": ("exp", ("exp", "exp2", "poly(8)", "poly(4)", "poly(2)")),
         "warps": (4, (1, 2, 4, 8, 16)),
     }
 

@@ -16,7 +16,7 @@ SIZES = {"d": 128, "e": 128}
 CASES = [
     ("attention", "b200"), ("attention", "a100"), ("attention", "mi300x"), ("gemm", "h200"), ("gemm", "mi300x"),
     ("rmsnorm", "b200"), ("softmax", "h200"), ("swiglu", "rtx5090"), ("cross_entropy", "mi355x"), ("window", "h200"),
-    ("lse", "h200"), ("layernorm", "a100"), ("rope", "b200"),
+    ("lse", "h200"), ("layernorm", "a100"), ("rope", "b200"), ("polynomial", "h200"),
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from dsl.diagnostics import ProgramError
 from dsl.hardware import hardware
 from dsl.lowering import lower
 from dsl.meaning import evaluate
+from dsl.parser import parse
 from dsl.printer import print_program
 from evaluators.cpu import Tensor, interpret
 from evaluators.inputs import decode, encode
@@ -54,6 +55,21 @@ def check(pool: WorkerPool, name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", FAMILY)
 def test_the_emitted_source_keeps_the_value(pool: WorkerPool, name: str, seed: int) -> None:
     check(pool, name, seed)
+
+
+@pytest.mark.parametrize("share", [2, 4, 8])
+def test_a_polynomial_keeps_nan_and_the_ends_of_the_range(pool: WorkerPool, share: int) -> None:
+    text = f"kernel t\nin x[r c] f32\nout y[r c] bf16\ny = exp2(x)\n\nschedule\nexponent poly({share})\n"
+    lowered = lower(parse(text), hardware("h200"))
+    row = [-np.inf, -1e30, -127.0, -126.7, -0.5, 0.0, 1.0, 3.25, 128.0, 1e30, np.inf, np.nan, 0.3, -3.0, 100.5, -100.5]
+    x = np.tile(np.float32(row), (16, 1))
+    for i in range(16):
+        x[i] = np.roll(x[i], i)  # each value meets each column, so both ways of computing it
+    tensor = Tensor("x", "f32", x.shape, encode(x, "f32"))
+    (got,) = interpret(pool, lowered.source, lowered.entry, [tensor], {}).outputs
+    with np.errstate(over="ignore"):
+        wanted = np.exp2(x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(decode(got.data, got.dtype, got.shape), wanted, rtol=2**-8 + 1.1e-4, atol=2.0**-126)
 
 
 @pytest.mark.slow

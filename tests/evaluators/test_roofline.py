@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsl.hardware import HARDWARE, hardware
 from dsl.parser import parse
+from dsl.polynomial import LEAST_OPERATIONS
 from dsl.work import Counts, work
 from evaluators.roofline import speed_of_light
 
@@ -20,14 +22,19 @@ def attention(causal: bool, n: int = 4096) -> Counts:
     return work(program, {"b": 8, "h": 16, "g": 16, "m": n, "n": n, "d": 128, "e": 128}, {"causal": causal})
 
 
-def test_attention_on_a_b200_is_bound_by_its_exponentials_and_matrix_units() -> None:
-    floor = speed_of_light(attention(False), hardware("b200"))
+def test_attention_on_a_b200_is_bound_by_its_matrix_units_once_polynomials_help_with_exponentials() -> None:
+    counts, hw = attention(False), hardware("b200")
+    floor, helped = speed_of_light(replace(counts, replaceable=0), hw), speed_of_light(counts, hw)
     flops, pairs = 4 * 8 * 16 * 4096**2 * 128, 8 * 16 * (4096**2 + 4096)
     assert floor.times["matrix bf16"] == flops / 2.25e15
     assert floor.times["exponentials"] == pytest.approx(pairs / (148 * 16 * 1.85e9))
     # 8,192 FLOPs a clock against 16 exponentials: with 512 FLOPs an exponential the two take equally long
     assert floor.times["exponentials"] == pytest.approx(floor.times["matrix bf16"], rel=0.02)
-    assert floor.bottleneck in ("exponentials", "matrix bf16")
+    assert floor.bottleneck == "exponentials" and helped.bottleneck == "matrix bf16"
+    rate = hw.exp_per_s + hw.alu_flops / 2 / LEAST_OPERATIONS
+    assert helped.times["exponentials"] == pytest.approx(pairs / rate)
+    few = speed_of_light(replace(counts, replaceable=pairs / 10), hw)
+    assert few.times["exponentials"] == pytest.approx(0.9 * pairs / hw.exp_per_s)
     assert floor.floor_s == max(floor.times.values())
 
 
