@@ -1,7 +1,9 @@
 """Is this machine ready to measure? Facts, worker starts, cache hits, errors, times and faults, each with its seconds.
 
-python benchmarks/device_smoke.py [--target attention] [--program FILE] [--faults 3]     (on a machine with a GPU)
-Without --program, attention's second program is the schedule that is known to be good on Hopper.
+python benchmarks/device_smoke.py [--target attention] [--program FILE] [--faults 50]     (on a machine with a GPU)
+Without --program, attention's second program is the schedule that is known to be good on Hopper. Of the faults every
+fifth is a hang, the others read far outside of their tensors or ask for too much memory, in turns. After each a good
+kernel has to be verified; a fault costs the seconds from its call to that verdict.
 """
 
 from __future__ import annotations
@@ -10,20 +12,24 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from dsl.hardware import hardware
+from dsl.lowering import lower
 from dsl.parser import parse
 from evaluators.device import automatic, local_devices
+from evaluators.device_jobs import correct
+from evaluators.device_jobs import job as device_job
 from evaluators.evaluation import score
 from evaluators.failures import WorkerFailure
+from evaluators.gates import Rejected
 from evaluators.inputs import generator
 from evaluators.loading import complete
-from evaluators.measured import MeasuredEvaluator
-from evaluators.measured import job as measured_job
+from evaluators.measured import RUN_S, MeasuredEvaluator
 from evaluators.target import Target
 from evaluators.targets import target
 
@@ -121,30 +127,47 @@ def main() -> None:
             after = [(s.misses - m, round(s.busy_s - b, 2)) for s, (m, b) in zip(judge.slots, before, strict=True)]
             said("    kernels compiled on the device's worker, seconds busy:", after)
         said("environment", json.dumps({k: v for k, v in found.environment.items() if k != "versions"}))
-        slot = judge.slots[0]
-        for _ in range(flags.faults):
-            for name, source in FAULTS.items():
-                start = time.monotonic()
-                small = _small(job)
-                payload = {"arm": {"source": source, "entry": "entry"}, "jobs": [small]}
-                try:
-                    slot.run("verify", payload, [small], 5.0)
-                    said(f"fault {name}: nothing happened")
-                except WorkerFailure as failure:
-                    said(
-                        f"fault {name}: {type(failure).__name__}: {failure.message} ({time.monotonic() - start:.2f} s)"
-                    )
-                start = time.monotonic()
-                good = judge.evaluate(texts[-1], job, chip)
-                said(f"    then a good one: {good.status} {good.message} after {time.monotonic() - start:.2f} s")
+        if flags.faults:
+            faults(judge, job, flags.faults, said)
     finally:
         judge.close()
     said("closed")
 
 
+def faults(judge: MeasuredEvaluator, job: Target, count: int, said: Callable[..., None]) -> None:
+    """That many in a row; what each costs, and whether a good kernel is verified after each."""
+    slot, small, good = judge.slots[0], _small(job), lower(parse(job.seed), judge.chip)
+    arm = {"source": good.source, "entry": good.entry}
+    costs: dict[str, list[float]] = {name: [] for name in FAULTS}
+    lost = 0
+    for number in range(count):
+        name = "hang" if number % 5 == 4 else ("illegal address", "out of memory")[number % 5 % 2]
+        start = time.monotonic()
+        try:
+            slot.run("verify", {"arm": {"source": FAULTS[name], "entry": "entry"}, "jobs": [small]}, [small], RUN_S)
+            what = "nothing happened"
+        except WorkerFailure as failure:
+            what = f"{type(failure).__name__}: {failure.message}"
+        fault_s = time.monotonic() - start
+        try:
+            rows = slot.run("verify", {"arm": arm, "jobs": [small]}, [small], 30.0).result["rows"]
+            correct([small], rows)
+        except (WorkerFailure, Rejected) as failure:
+            lost += 1
+            what += f"; THEN LOST: {failure}"
+        costs[name].append(time.monotonic() - start)
+        said(
+            f"fault {number + 1:3} {name}: {what[:100]} ({fault_s:.2f} s, {costs[name][-1]:.2f} s until a good verdict)"
+        )
+    for name, found in costs.items():
+        if found:
+            said(f"{name:<16}{len(found):4} times, mean {sum(found) / len(found):.2f} s, most {max(found):.2f} s")
+    said(f"{count} faults in a row, {lost} good verdicts lost")
+
+
 def _small(wanted: Target) -> dict[str, Any]:
     rng = generator(0, "faults")
-    return measured_job(wanted, parse(wanted.seed), wanted.checks[0], "normal", 5, rng)
+    return device_job(wanted, parse(wanted.seed), wanted.checks[0], "normal", 5, rng)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ without a device the same tasks run on the CPU ("cpu"), for the tests.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -26,11 +27,12 @@ from evaluators.compiler import load_source
 from evaluators.cpu import TORCH_DTYPES
 from evaluators.device_inputs import answers, figures, inputs_of, shifted, take
 from evaluators.guards import poison
-from evaluators.sustained import GRAPH_BELOW_S, METER, Arm, rotation, sync
+from evaluators.sustained import GRAPH_BELOW_S, LOAD, METER, Arm, clocked, rotation, sync
 from evaluators.tolerance import BLOCK, SMALL_ROW
 from evaluators.worker import CandidateError
 
 Answer = tuple[dict[str, Any], Sequence[bytes]]
+Seconds = dict[str, float]  # by what was done
 
 FAULT_MARK = "avo device fault: "
 FAULT_STATUS = 70
@@ -38,6 +40,7 @@ _ZONE = 4096
 _NAMES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
 _KEPT_BYTES = 0.4  # share of the device's memory that inputs and answers kept for the next candidate may hold
 _KEPT_MOST = 64  # jobs
+_RESERVED = 0.7  # share of the device's memory from which on what torch keeps for itself is given back
 # what torch and the drivers say of a context that is beyond repair
 _FATAL = (
     "CUDA error",
@@ -121,6 +124,30 @@ def _guarded() -> Iterator[None]:
         raise CandidateError(f"{type(error).__name__}: {first[:400]}") from None
 
 
+def _working(task: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The load rests while the task is at work, and the card is kept busy after it."""
+
+    @functools.wraps(task)
+    def work(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
+        LOAD.pause()
+        try:
+            return task(payload, blobs)
+        finally:
+            LOAD.resume()
+
+    return work
+
+
+@contextlib.contextmanager
+def _part(parts: Seconds, name: str) -> Iterator[None]:
+    """Books the seconds that pass."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        parts[name] = parts.get(name, 0.0) + time.perf_counter() - began
+
+
 def _release() -> None:
     _jobs.clear()
     if torch.cuda.is_available():
@@ -138,6 +165,11 @@ class _Prepared:
     right: list[list[tuple[torch.Tensor, ...]]]  # (oracle, honest) by slice, by output
     more: list[list[torch.Tensor]] = field(default_factory=list)  # other inputs, to rotate
 
+    def mutated(self) -> list[str]:
+        """The inputs whose bytes are not what they were."""
+        named = zip(self.job["inputs"], self.inputs, self.prints, strict=True)
+        return [t["name"] for t, x, known in named if _print(x) != known]
+
     def bytes(self) -> int:
         tensors = [*self.inputs, *(x for row in self.more for x in row), *(x for s in self.right for p in s for x in p)]
         return sum(x.numel() * x.element_size() for x in tensors)
@@ -146,13 +178,15 @@ class _Prepared:
 _jobs: OrderedDict[str, _Prepared] = OrderedDict()
 
 
+@_working
 def prepare_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     """Makes inputs and right answers of jobs; nothing of a candidate runs. What fails here is ours or the target's."""
-    began = time.perf_counter()
-    for job in payload["jobs"]:
-        _prepared(job)
-    sync()
-    return {"seconds": time.perf_counter() - began, "kept": len(_jobs)}, ()
+    parts: Seconds = {}
+    with _part(parts, "making inputs and answers"):
+        for job in payload["jobs"]:
+            _prepared(job)
+        sync()
+    return {"parts": dict(parts), "kept": len(_jobs)}, ()
 
 
 def _prepared(job: Mapping[str, Any]) -> _Prepared:
@@ -180,7 +214,7 @@ def _prepared(job: Mapping[str, Any]) -> _Prepared:
             more.append(inputs_of({**job, "seed": job["seed"] + turn}, device, _function))
         else:
             more.append(shifted(inputs, turn))
-    if device == "cuda":
+    if device == "cuda" and torch.cuda.memory_reserved() > _RESERVED * torch.cuda.mem_get_info()[1]:
         torch.cuda.empty_cache()  # what the right answers took in between is big
     made = _Prepared(job, inputs, [_print(x) for x in inputs], right, more)
     _jobs[key] = made
@@ -235,43 +269,40 @@ def _entry(arm: Mapping[str, Any]) -> Callable[..., Any]:
     return entry
 
 
+@_working
 def verify_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     """Runs a candidate on each job with poisoned, guarded outputs, twice; sums up its errors on each slice."""
-    began = time.perf_counter()
+    parts: Seconds = {}
     before = dict(_compilations)
     rows = []
     with torch.no_grad():
         for job in payload["jobs"]:
             prepared = _prepared(job)
             with _guarded():
-                entry = _entry(payload["arm"])
-                rows.append(_verify(entry, prepared, payload.get("repeats", 2)))
-    compiled = {name: _compilations[name] - before[name] for name in _compilations}
-    return {"rows": rows, "seconds": time.perf_counter() - began, "compilations": compiled}, ()
+                rows.append(_verify(_entry(payload["arm"]), prepared, payload.get("repeats", 2), parts))
+    return {"rows": rows, "parts": dict(parts), "compilations": _missed(before)}, ()
 
 
-def _verify(entry: Callable[..., Any], prepared: _Prepared, repeats: int) -> dict[str, Any]:
+def _verify(entry: Callable[..., Any], prepared: _Prepared, repeats: int, parts: Seconds) -> dict[str, Any]:
     row: dict[str, Any] = {"outputs": [], "mutated": [], "strayed": [], "repeatable": True}
     first: tuple[Any, ...] | None = None
-    for _ in range(repeats):
-        with _Guards() as guards:
+    for turn in range(repeats):
+        with _part(parts, "verifying: runs" if turn else "verifying: first runs"), _Guards() as guards:
             outputs = _tuple(entry(*prepared.inputs, **prepared.job["params"]))
             sync()
-        found = [
-            _describe(x, t, prepared.inputs, guards) for x, t in zip(outputs, prepared.job["outputs"], strict=False)
-        ]
-        row["count"] = len(outputs)
-        row["strayed"] = sorted({*row["strayed"], *guards.strayed()})
-        if first is None:
-            row["outputs"], first = found, outputs
-        elif not all(_same(a, b) for a, b in zip(first, outputs, strict=False)):
-            row["repeatable"] = False
-            _measure(row, outputs, prepared)  # both runs have to be right
-        if first is outputs:
-            _measure(row, outputs, prepared)
-    names = [t["name"] for t in prepared.job["inputs"]]
-    prints = zip(names, prepared.inputs, prepared.prints, strict=True)
-    row["mutated"] = [name for name, x, known in prints if _print(x) != known]
+        with _part(parts, "verifying: errors"):
+            found = [
+                _describe(x, t, prepared.inputs, guards) for x, t in zip(outputs, prepared.job["outputs"], strict=False)
+            ]
+            row["count"] = len(outputs)
+            row["strayed"] = sorted({*row["strayed"], *guards.strayed()})
+            if first is None:
+                row["outputs"], first = found, outputs
+                _measure(row, outputs, prepared)
+            elif not all(_same(a, b) for a, b in zip(first, outputs, strict=False)):
+                row["repeatable"] = False
+                _measure(row, outputs, prepared)  # both runs have to be right
+    row["mutated"] = prepared.mutated()
     if row["mutated"]:
         _jobs.clear()
     return row
@@ -287,9 +318,11 @@ def _measure(row: dict[str, Any], outputs: Sequence[Any], prepared: _Prepared) -
         described["figures"] += _errors(x, i, prepared)
 
 
-def _errors(output: torch.Tensor, place: int, prepared: _Prepared) -> list[dict[str, Any]]:
+def _errors(output: torch.Tensor, place: int, prepared: _Prepared, pick: int | None = None) -> list[dict[str, Any]]:
+    """The figures of each slice, or of the one that `pick` falls on."""
     t, found = prepared.job["outputs"][place], []
-    for cut, right in zip(prepared.job["slices"], prepared.right, strict=True):
+    pairs = list(zip(prepared.job["slices"], prepared.right, strict=True))
+    for cut, right in pairs if pick is None else [pairs[pick % len(pairs)]]:
         oracle, honest = (x.double() if x.is_floating_point() else x for x in right[place])
         part = take(output, t["axes"], cut)
         found.append({"slice": cut, **figures(part, oracle, honest, BLOCK, SMALL_ROW)})
@@ -374,20 +407,79 @@ class _Guards:
 
 # -- timing ------------------------------------------------------------------------------------------------------------
 
+SCREEN_S = 4e-3  # of timed calls at least, in a screen; a single call where that takes longer
 
-def time_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
-    """Segments of calls back to back, one for each letter of `order` ("ABBA"): A is the first arm.
 
-    payload: arms, job, order, untimed_s, timed_s. A segment is seconds a call by the device's own clock, with the
-    host's beside it, and the SM clock and power while it ran. The last output on the first inputs is judged again.
+def heat_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
+    """Brings the card to its steady state; see `sustained.Load.heat`."""
+    found = LOAD.heat(**payload) or {"seconds": 0.0, "steady": True, "tflops": None}
+    return {**found, **METER.now(), "parts": {"heating": found["seconds"]}}, ()
+
+
+@_working
+def screen_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
+    """Verifies a candidate on the jobs `checks`, then times it once on each of `timed`: all that most of them get.
+
+    Returns verify_task's rows, and for each timed job what race_task does.
     """
-    began = time.perf_counter()
+    parts: Seconds = {}
     before = dict(_compilations)
+    rows, timed = [], []
     METER.start()
-    prepared = _prepared(payload["job"])
-    samples: list[dict[str, Any]] = []
-    rechecks: list[dict[str, Any]] = []
-    with torch.no_grad(), _guarded():
+    with torch.no_grad():
+        for job in payload["checks"]:
+            prepared = _prepared(job)
+            with _guarded():
+                rows.append(_verify(_entry(payload["arm"]), prepared, payload.get("repeats", 2), parts))
+        for job in payload["timed"]:
+            prepared = _prepared(job)
+            with _guarded():
+                arm = _Arm(payload["arm"], prepared)
+                timed.append(_screen(arm, prepared, payload["pick"], parts))
+    return {"rows": rows, "timed": timed, "parts": dict(parts), "compilations": _missed(before)}, ()
+
+
+def _screen(arm: _Arm, prepared: _Prepared, pick: int, parts: Seconds) -> dict[str, Any]:
+    """A call to load the code, then as many as SCREEN_S holds: every part of a percent would cost a longer look."""
+    with _part(parts, "loading code"):
+        arm.call()
+        sync()
+    with _part(parts, "timing"):
+        arm.call_s, wall = clocked(arm.call, 1)
+        if graphs := torch.cuda.is_available() and arm.call_s < GRAPH_BELOW_S and arm.capture():
+            sample = arm.segment(0.0, SCREEN_S)
+        elif arm.call_s >= SCREEN_S:
+            sample = {"seconds": arm.call_s, "calls": 1, "wall_s": wall, **METER.now()}
+        else:
+            sample = arm.segment(0.0, SCREEN_S)
+    arm.remember()
+    with _part(parts, "checking what was timed"):
+        found = _recheck(arm, prepared, pick)
+    return {"samples": [{"arm": 0, **sample}], "graphs": graphs, **found}
+
+
+@_working
+def race_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
+    """Segments of calls back to back, one for each letter of `order` ("ABBA"), on each of `jobs`: A is the first arm.
+
+    payload: arms, jobs, order, untimed_s, timed_s, pick. A segment is seconds a call by the device's own clock, with
+    the host's beside it, and the card's state while it ran. The first arm's last output on the first inputs is judged
+    again, on the slice that `pick` names.
+    """
+    parts: Seconds = {}
+    before = dict(_compilations)
+    found = []
+    METER.start()
+    with torch.no_grad():
+        for job in payload["jobs"]:
+            prepared = _prepared(job)
+            with _guarded():
+                found.append(_race(payload, prepared, parts))
+    return {"timed": found, "parts": dict(parts), "compilations": _missed(before)}, ()
+
+
+def _race(payload: dict[str, Any], prepared: _Prepared, parts: Seconds) -> dict[str, Any]:
+    with _part(parts, "loading code"):
         arms = [_Arm(arm, prepared) for arm in payload["arms"]]
         for arm in arms:
             arm.settle()
@@ -395,31 +487,31 @@ def time_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
         if graphs and not (graphs := all(arm.capture() for arm in arms)):
             for arm in arms:
                 arm.release()
+    samples = []
+    with _part(parts, "timing"):
         for letter in payload["order"]:
             place = ord(letter) - ord("A")
             samples.append({"arm": place, **arms[place].segment(payload["untimed_s"], payload["timed_s"])})
-        for arm in arms:
-            outputs = arm.last()
-            found = [
-                {"output": i, **f}
-                for i, x in enumerate(outputs[: len(payload["job"]["outputs"])])
-                for f in _errors(x, i, prepared)
-            ]
-            rechecks.append({"figures": found})
-    names = [t["name"] for t in prepared.job["inputs"]]
-    prints = zip(names, prepared.inputs, prepared.prints, strict=True)
-    mutated = [name for name, x, known in prints if _print(x) != known]
-    compiled = {name: _compilations[name] - before[name] for name in _compilations}
-    result = {
-        "samples": samples,
-        "rechecks": rechecks,
-        "mutated": mutated,
-        "graphs": graphs,
-        "sets": 1 + len(prepared.more),
-        "seconds": time.perf_counter() - began,
-        "compilations": compiled,
-    }
-    return result, ()
+    for arm in arms:
+        arm.remember()
+    with _part(parts, "checking what was timed"):
+        found = _recheck(arms[0], prepared, payload.get("pick"))
+    return {"samples": samples, "graphs": graphs, **found}
+
+
+def _recheck(arm: _Arm, prepared: _Prepared, pick: int | None) -> dict[str, Any]:
+    """Figures of the last timed output on one slice (all of them without a pick), and inputs that have changed."""
+    outputs = arm.last()
+    figures_ = [
+        {"output": i, **f}
+        for i, x in enumerate(outputs[: len(prepared.job["outputs"])])
+        for f in _errors(x, i, prepared, pick)
+    ]
+    return {"figures": figures_, "mutated": prepared.mutated(), "sets": 1 + len(prepared.more)}
+
+
+def _missed(before: Mapping[str, int]) -> dict[str, int]:
+    return {name: _compilations[name] - before[name] for name in _compilations}
 
 
 class _Arm(Arm):
@@ -431,11 +523,10 @@ class _Arm(Arm):
         name = f"{hashlib.sha256(arm['source'].encode()).hexdigest()} {prepared.job['workload']}"
         super().__init__(name, lambda place: _tuple(entry(*inputs[place], **params)), len(inputs), _call_s.get(name))
 
-    def segment(self, untimed_s: float, timed_s: float) -> dict[str, Any]:
-        found = super().segment(untimed_s, timed_s)
+    def remember(self) -> None:
+        """So that a second look at it need not find out again how long a call takes."""
         if not self.graphed:
             _call_s[self.name] = self.call_s
-        return found
 
 
-_call_s: dict[str, float] = {}  # source and workload -> seconds a call, so that a second look need not find it again
+_call_s: dict[str, float] = {}  # source and workload -> seconds a call

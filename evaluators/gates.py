@@ -75,6 +75,8 @@ class Case:
     lowered: Lowered | None = None
     launches: dict[str, list[tuple[Launch, MachineCode, Profile]]] = field(default_factory=dict)
     results: tuple[WorkloadResult, ...] = ()
+    screen: Any = None  # what the first look on a device showed of its times
+    ticket: int | None = None  # its place among those that wait for a device
     overclock: float = 1.0  # the card's highest clock over the one that the chip's cited peaks imply
 
     @property

@@ -309,7 +309,7 @@ class WorkerPool:
                 elif worker.ready:
                     with self._changed:
                         group.starting.remove(worker)
-                        group.idle.append(worker)
+                        group.idle.insert(0, worker)  # a new one waits: those that are warm go first
                         group.failures = 0
                         self._changed.notify_all()
 

@@ -24,6 +24,7 @@ from evaluators.timing import Measurement, Regime, Sample, State, palindrome
 
 GRAPH_BELOW_S = 150e-6  # a call shorter than this is launched from a graph: the host could not keep up
 GRAPH_CALLS = 20
+_WINDOW_S = 0.25
 COLD_L2 = 3.0  # sets of inputs that take turns hold so many times the L2, so that none is still in it
 
 Call = Callable[[int], Any]
@@ -279,7 +280,7 @@ class Load:
     _last: float = -math.inf  # when the card last had work, of ours or of somebody else
 
     def heat(self, least_s: float = 2.0, most_s: float = 15.0, within: float = 0.005) -> dict[str, Any] | None:
-        """Works until the speed of half a second differs from that of the one before by no more than `within`.
+        """Works until the speed of a quarter of a second differs from that of the one before by no more than `within`.
 
         Returns seconds, TFLOP/s at the end, and whether it became steady; None without a device. Nothing is done where
         the card has not rested since it was last steady.
@@ -295,11 +296,11 @@ class Load:
         flops, speeds = 2.0 * a.shape[0] ** 3, []
         steady = False
         while not steady and time.monotonic() - began < most_s:
-            count, half = 0, time.monotonic()
-            while time.monotonic() - half < 0.5:
+            count, start = 0, time.monotonic()
+            while time.monotonic() - start < _WINDOW_S:
                 clocked(lambda: torch.mm(a, b, out=out), 20)
                 count += 20
-            speeds.append(count * flops / (time.monotonic() - half) * 1e-12)
+            speeds.append(count * flops / (time.monotonic() - start) * 1e-12)
             enough = time.monotonic() - began >= least_s and len(speeds) >= 2
             steady = enough and abs(speeds[-1] / speeds[-2] - 1) <= within
         self.touched()

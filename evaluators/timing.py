@@ -1,8 +1,9 @@
 """From raw samples to figures: the regime that they were taken in, paired ratios, intervals, the noise floor.
 
-Sustained regime: an arm runs at least 15 ms untimed and 30 ms timed back to back, two arms alternate (ABBA), no sleeps,
-no clock changes, fresh inputs that take turns. A short burst after a pause runs 5-10% faster on a card that its power
-limit holds, so no figure of one regime is ever compared with one of another. Workers only sample; this is the parent's.
+Sustained regime: the card is brought to its steady state first, then an arm runs at least 15 ms untimed and 30 ms timed
+back to back, two arms alternate (ABBA), no sleeps, no clock changes, fresh inputs that take turns. A short burst after
+a pause runs 5-10% faster on a card that its power limit holds, so no figure of one regime is ever compared with one of
+another. Workers only sample; this is the parent's.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ class Regime:
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)
+
+
+# For candidates among each other, on a card that is kept under load: half as long, so twice as many.
+RACING = Regime("racing", untimed_s=0.005, timed_s=0.015, rounds=6)
 
 
 class Sample(BaseModel):

@@ -32,9 +32,11 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "device_facts": ("device", "evaluators.device_tasks", "facts_task"),
     "prepare": ("device", "evaluators.device_tasks", "prepare_task"),
     "verify": ("device", "evaluators.device_tasks", "verify_task"),
-    "time": ("device", "evaluators.device_tasks", "time_task"),
     "ceilings": ("device", "evaluators.benchmark_tasks", "ceilings_task"),
     "compare": ("device", "evaluators.benchmark_tasks", "compare_task"),
+    "screen": ("device", "evaluators.device_tasks", "screen_task"),
+    "race": ("device", "evaluators.device_tasks", "race_task"),
+    "heat": ("device", "evaluators.device_tasks", "heat_task"),
 }
 # "raw-LEVEL": for one raw candidate, confined to that level of `evaluators.integrity.sandbox`.
 KINDS = ("plain", "compile", "interpret", "device", "raw-full", "raw-namespaces", "raw-process")

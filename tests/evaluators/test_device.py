@@ -17,9 +17,9 @@ from dsl.parser import parse
 from evaluators import device_tasks, errors, tolerance
 from evaluators.device import DeviceFacts, Lease, NoDevice, automatic, chip_of, matching, visible
 from evaluators.device_inputs import answers, draw, figures
+from evaluators.device_jobs import job, wrong_with
 from evaluators.failures import Unavailable
 from evaluators.inputs import DISTRIBUTIONS, extents, generator
-from evaluators.measured import job
 from evaluators.slices import slices
 from evaluators.target import Target, Workload
 from evaluators.targets import target
@@ -220,12 +220,10 @@ def verified(source: str, job_: Target = SMALL) -> tuple[dict, dict]:
 
 
 def reasons(source: str) -> list[str]:
-    from evaluators.measured import _wrong
-
     asked, row = verified(source)
     found = [*row["mutated"], *row["strayed"]]
     for t, output in zip(asked["outputs"], row["outputs"], strict=True):
-        found += _wrong(t, output, asked, {})
+        found += wrong_with(t, output, asked, {})
     return found
 
 
@@ -272,13 +270,24 @@ def test_an_error_of_the_candidate_is_the_candidates() -> None:
 def test_timed_segments_alternate_and_their_output_is_judged_again() -> None:
     asked = prepared(SMALL, SMALL.workloads[0], seed=11, rotate=True)
     arms = [{"source": HONEST, "entry": "entry"}] * 2
-    payload = {"arms": arms, "job": asked, "order": "ABBA", "untimed_s": 0.0, "timed_s": 1e-4}
-    result, _ = device_tasks.time_task(payload, ())
-    assert [s["arm"] for s in result["samples"]] == [0, 1, 1, 0]
-    assert all(s["seconds"] > 0 for s in result["samples"])
-    assert result["sets"] >= 2 and result["mutated"] == []
-    for arm in result["rechecks"]:
-        assert all(errors.judge(f, "bf16").passed for f in arm["figures"])
+    payload = {"arms": arms, "jobs": [asked], "order": "ABBA", "untimed_s": 0.0, "timed_s": 1e-4}
+    result, _ = device_tasks.race_task(payload, ())
+    (found,) = result["timed"]
+    assert [s["arm"] for s in found["samples"]] == [0, 1, 1, 0]
+    assert all(s["seconds"] > 0 for s in found["samples"])
+    assert found["sets"] >= 2 and found["mutated"] == []
+    assert found["figures"] and all(errors.judge(f, "bf16").passed for f in found["figures"])
+    assert result["parts"]["timing"] > 0
+
+
+def test_one_look_verifies_and_times() -> None:
+    small, timed = prepared(SMALL, SMALL.checks[0]), prepared(SMALL, SMALL.workloads[0], seed=11, rotate=True)
+    payload = {"arm": {"source": HONEST, "entry": "entry"}, "checks": [small, timed], "timed": [timed], "pick": 3}
+    result, _ = device_tasks.screen_task(payload, ())
+    assert [row["repeatable"] for row in result["rows"]] == [True, True]
+    (found,) = result["timed"]
+    assert len(found["samples"]) == 1 and found["samples"][0]["calls"] >= 1
+    assert all(errors.judge(f, "bf16").passed for f in found["figures"])
 
 
 def test_a_candidate_that_turns_wrong_after_some_calls_is_caught() -> None:
@@ -286,9 +295,12 @@ def test_a_candidate_that_turns_wrong_after_some_calls_is_caught() -> None:
         "    return y", "    calls.append(1)\n    return y * 0 if len(calls) > 3 else y"
     )
     asked = prepared(SMALL, SMALL.workloads[0], seed=11, rotate=True)
-    payload = {"arms": [{"source": source, "entry": "entry"}], "job": asked, "order": "AAA", "untimed_s": 0.0}
-    result, _ = device_tasks.time_task({**payload, "timed_s": 1e-4}, ())
-    assert not all(errors.judge(f, "bf16").passed for f in result["rechecks"][0]["figures"])
+    arm = {"source": source, "entry": "entry"}
+    payload = {"arms": [arm], "jobs": [asked], "order": "AAA", "untimed_s": 0.0, "timed_s": 1e-4}
+    result, _ = device_tasks.race_task(payload, ())
+    assert not all(errors.judge(f, "bf16").passed for f in result["timed"][0]["figures"])
+    result, _ = device_tasks.screen_task({"arm": arm, "checks": [asked] * 2, "timed": [asked], "pick": 0}, ())
+    assert not all(errors.judge(f, "bf16").passed for f in result["timed"][0]["figures"])
 
 
 @pytest.mark.gpu
