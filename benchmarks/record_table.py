@@ -43,14 +43,15 @@ from dsl.printer import print_program
 from evaluators import errors, gates
 from evaluators.compiler import Compiler
 from evaluators.device import local_devices, matching
+from evaluators.device_jobs import job
 from evaluators.evaluation import Status
 from evaluators.failures import WorkerFailure
 from evaluators.gates import Bench, Case, Rejected
 from evaluators.inputs import generator
 from evaluators.judge import environment
 from evaluators.loading import complete, seed_program
-from evaluators.measured import DEVICE_MEMORY, job
 from evaluators.pool import WorkerPool
+from evaluators.slots import DEVICE_MEMORY
 from evaluators.target import Target, Workload
 from evaluators.targets import target
 

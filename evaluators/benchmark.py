@@ -198,7 +198,7 @@ def run(
     Raises NoDevice where the chip is not here, Unavailable where no worker starts or another run holds the device.
     """
     from dsl.parser import parse
-    from evaluators.measured import DEVICE_MEMORY
+    from evaluators.slots import DEVICE_MEMORY
 
     found = list(devices) if devices is not None else matching(local_devices(), hardware)
     facts, regime = found[0], regime or Regime()
@@ -252,7 +252,7 @@ def _row(
     seed: int,
 ) -> Row:
     from dsl.work import work
-    from evaluators.measured import job
+    from evaluators.device_jobs import job
     from evaluators.roofline import speed_of_light
 
     amount = work(program, extents(program.algorithm, workload), workload.params)

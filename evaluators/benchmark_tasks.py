@@ -75,7 +75,7 @@ def _square(dtype: str, n: int, device: str) -> Any:
 
 
 def compare_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
-    """One workload: payload has job (evaluators.measured.job), arms, target, bytes, regime, rounds.
+    """One workload: payload has job (evaluators.device_jobs.job), arms, target, bytes, regime, rounds.
 
     An arm that cannot run, or whose answer is wrong, stands in the result with its reason and is not timed.
     """
