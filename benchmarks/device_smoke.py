@@ -1,6 +1,6 @@
 """Is this machine ready to measure? Facts, worker starts, cache hits, errors, times and faults, each with its seconds.
 
-python benchmarks/device_smoke.py [--target attention] [--program FILE] [--faults 50]     (on a machine with a GPU)
+python benchmarks/device_smoke.py [--target attention] [--program FILE] [--faults 50] [--only-faults]     (on a machine with a GPU)
 Without --program, attention's second program is the schedule that is known to be good on Hopper. Of the faults every
 fifth is a hang, the others read far outside of their tensors or ask for too much memory, in turns. After each a good
 kernel has to be verified; a fault costs the seconds from its call to that verdict.
@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("--target", default="attention")
     parser.add_argument("--program", default=None)
     parser.add_argument("--faults", type=int, default=1)
+    parser.add_argument("--only-faults", action="store_true")
     flags = parser.parse_args()
     began = time.monotonic()
 
@@ -104,7 +105,7 @@ def main() -> None:
         texts.append(job.seed.partition("schedule")[0] + GOOD.strip() + "\n")
     judge = MeasuredEvaluator(hardware(chip.name), jobs=2, seed=1)
     try:
-        for text in (*texts, texts[-1]):
+        for text in () if flags.only_faults else (*texts, texts[-1]):
             before = [(s.misses, s.busy_s) for s in judge.slots]
             start = time.monotonic()
             found = judge.evaluate(text, job, chip)
@@ -126,7 +127,7 @@ def main() -> None:
                 said("    " + json.dumps(bad.evidence if bad else {})[:2000])
             after = [(s.misses - m, round(s.busy_s - b, 2)) for s, (m, b) in zip(judge.slots, before, strict=True)]
             said("    kernels compiled on the device's worker, seconds busy:", after)
-        said("environment", json.dumps({k: v for k, v in found.environment.items() if k != "versions"}))
+            said("environment", json.dumps({k: v for k, v in found.environment.items() if k != "versions"}))
         if flags.faults:
             faults(judge, job, flags.faults, said)
     finally:
