@@ -1,6 +1,6 @@
 """Is this machine ready to measure? Facts, worker starts, cache hits, errors, times and faults, each with its seconds.
 
-python benchmarks/device_smoke.py [--target attention] [--program FILE] [--faults 50] [--only-faults]     (on a machine with a GPU)
+python benchmarks/device_smoke.py [--target attention] [--program FILE] [--faults 50] [--only-faults]   (needs a GPU)
 Without --program, attention's second program is the schedule that is known to be good on Hopper. Of the faults every
 fifth is a hang, the others read far outside of their tensors or ask for too much memory, in turns. After each a good
 kernel has to be verified; a fault costs the seconds from its call to that verdict.
