@@ -6,25 +6,33 @@ outputs as the correctness gate does, and computes every figure of the table fro
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import math
 import os
 import platform
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from evaluators import errors
+from evaluators.compiler import Compiler
 from evaluators.device import DeviceFacts, Lease, local_devices, matching
-from evaluators.failures import Crash, OutOfMemory, TaskError, Timeout
+from evaluators.failures import Crash, OutOfMemory, TaskError, Timeout, WorkerFailure
+from evaluators.gates import _params
 from evaluators.inputs import extents, generator
 from evaluators.pool import Reply, WorkerPool
 from evaluators.timing import Measurement, Ratio, Regime, State
 
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
+    from dsl.lowering.lowered import Launch, Lowered
     from dsl.syntax import Program
     from evaluators.target import Target, Workload
 
@@ -146,17 +154,16 @@ class Benchmark(_Frozen):
 
 @dataclass(frozen=True)
 class Entry:
-    """An arm before it runs. source and entry: of a lowered program; module and name: of a person's own function."""
+    """An arm before it runs. lowered: of a program, with the program; module: of a person's own function."""
 
     arm: Arm
-    source: str = ""
-    entry: str = ""
+    lowered: tuple[Lowered, Program] | None = None
     module: str = ""
 
     def payload(self) -> dict[str, str]:
         found = {"name": self.arm.name, "kind": self.arm.kind}
-        if self.arm.kind == "program":
-            found |= {"source": self.source, "entry": self.entry}
+        if self.lowered is not None:
+            found |= {"source": self.lowered[0].source, "entry": self.lowered[0].entry}
         if self.arm.kind == "function":
             found |= {"module": self.module}
         return found
@@ -178,65 +185,125 @@ def program_entry(name: str, text: str, program: Program, target: Target, hardwa
     filled = fill(program, hardware, extents(program.algorithm, target.workloads[0]))
     lowered = lower(filled, hardware)
     arm = Arm(name=name, kind="program", program=print_program(filled), digest=digest(filled))
-    return Entry(arm, lowered.source, lowered.entry)
+    return Entry(arm, (lowered, filled))
 
 
-def run(
-    target: Target,
-    hardware: Hardware,
-    entries: Sequence[Entry],
-    *,
-    rounds: int = ROUNDS,
-    regime: Regime | None = None,
-    devices: Sequence[DeviceFacts] | None = None,
-    simulate: bool = False,
-    seed: int = 0,
-    watch: Callable[[Row], None] | None = None,
-) -> Benchmark:
-    """Measures all entries on each public workload of the target. watch: called with each row as it comes.
+class Bench:
+    """One device with its worker, warm for several tables. Close it, or use `with`.
 
-    Raises NoDevice where the chip is not here, Unavailable where no worker starts or another run holds the device.
+    devices, simulate: what to use instead of what is found, for tests. Raises NoDevice where the chip is not here,
+    Unavailable where another run holds the device.
     """
-    from dsl.parser import parse
-    from evaluators.slots import DEVICE_MEMORY
 
-    found = list(devices) if devices is not None else matching(local_devices(), hardware)
-    facts, regime = found[0], regime or Regime()
-    program = parse(target.seed)
-    lease = Lease(facts.uuid)
-    settings = {"TORCHINDUCTOR_COMPILE_THREADS": str(min(32, os.cpu_count() or 1))}
-    settings |= {"CUDA_VISIBLE_DEVICES": facts.uuid, "HIP_VISIBLE_DEVICES": str(facts.index)}
-    if simulate:
-        settings |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
-    else:
-        lease.take(wait_s=60.0)
-    try:
-        with WorkerPool(1, memory_bytes=DEVICE_MEMORY, settings=settings) as pool:
-            device = {**facts.model_dump(mode="json"), **pool.call("device_facts", {}, timeout=180.0).result}
-            asked = {"dtypes": _dtypes(program), "regime": regime.facts(), "rounds": min(rounds, 4)}
-            ceilings = pool.call("ceilings", asked, timeout=180.0).result
-            rows = []
+    def __init__(
+        self, hardware: Hardware, *, devices: Sequence[DeviceFacts] | None = None, simulate: bool = False
+    ) -> None:
+        from evaluators.slots import DEVICE_MEMORY
+
+        self.hardware = hardware
+        self.facts = (list(devices) if devices is not None else matching(local_devices(), hardware))[0]
+        self._cache = Path(tempfile.mkdtemp(prefix="avo-compiled-"))
+        self._lease = Lease(self.facts.uuid)
+        cores = os.cpu_count() or 1
+        settings = {"TORCHINDUCTOR_COMPILE_THREADS": str(min(32, cores)), "TRITON_CACHE_DIR": str(self._cache)}
+        settings["TORCHINDUCTOR_CACHE_DIR"] = str(self._cache / "inductor")
+        settings |= {"CUDA_VISIBLE_DEVICES": self.facts.uuid, "HIP_VISIBLE_DEVICES": str(self.facts.index)}
+        if simulate:
+            settings |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
+        else:
+            self._lease.take(wait_s=60.0)
+        self._pool = WorkerPool(1, memory_bytes=DEVICE_MEMORY, settings=settings)
+        self._compilers = 0 if simulate else max(1, cores - 2)
+        self._device: dict[str, Any] = {}
+        self._ceilings: dict[str, dict[str, Any]] = {}
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._pool.close()
+        self._lease.release()
+        shutil.rmtree(self._cache, ignore_errors=True)
+
+    def run(
+        self,
+        target: Target,
+        entries: Sequence[Entry],
+        *,
+        rounds: int = ROUNDS,
+        regime: Regime | None = None,
+        seed: int = 0,
+        watch: Callable[[Row], None] | None = None,
+    ) -> Benchmark:
+        """Measures all entries on each public workload of the target. watch: called with each row as it comes."""
+        from dsl.parser import parse
+
+        regime = regime or Regime()
+        program = parse(target.seed)
+        self._pool.warm(("device",))
+        self.compile(target, entries)
+        if not self._device:
+            told = self._pool.call("device_facts", {}, timeout=180.0).result
+            self._device = {**self.facts.model_dump(mode="json"), **told}
+        ceilings = self._sustained(_dtypes(program), regime, rounds)
+        rows = []
+        for workload in target.workloads:
+            row = _row(self._pool, target, self.hardware, program, workload, entries, ceilings, regime, rounds, seed)
+            rows.append(row)
+            if watch is not None:
+                watch(row)
+        return Benchmark(
+            target=target.name,
+            hardware=self.hardware.name,
+            unit=target.unit,
+            date=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            device=self._device,
+            versions=_versions(self._device),
+            regime=regime,
+            rounds=rounds,
+            ceilings=ceilings,
+            arms=tuple(e.arm for e in entries),
+            rows=tuple(rows),
+            warnings=tuple(self.facts.warnings()),
+        )
+
+    def compile(self, target: Target, entries: Sequence[Entry]) -> None:
+        """Fills the worker's cache with every program at every size on all cores. What fails here fails there."""
+        wanted: dict[str, tuple[str, str, Launch]] = {}
+        for entry in entries:
+            if entry.lowered is None or not self._compilers:
+                continue
+            algorithm = entry.lowered[1].algorithm
             for workload in target.workloads:
-                row = _row(pool, target, hardware, program, workload, entries, ceilings, regime, rounds, seed)
-                rows.append(row)
-                if watch is not None:
-                    watch(row)
-    finally:
-        lease.release()
-    return Benchmark(
-        target=target.name,
-        hardware=hardware.name,
-        unit=target.unit,
-        date=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        device=device,
-        versions=_versions(device),
-        regime=regime,
-        rounds=rounds,
-        ceilings=ceilings,
-        arms=tuple(e.arm for e in entries),
-        rows=tuple(rows),
-        warnings=tuple(facts.warnings()),
-    )
+                for kernel in entry.lowered[0].kernels:
+                    with contextlib.suppress(Exception):
+                        sizes, params = extents(algorithm, workload), _params(entry.lowered[1], workload)
+                        launch = kernel.specialise(sizes, params)
+                        key = repr((entry.arm.name, kernel.name, launch))
+                        wanted[key] = (entry.lowered[0].source, kernel.name, launch)
+        if not wanted:
+            return
+        settings = {"TRITON_CACHE_DIR": str(self._cache)}
+        count = min(self._compilers, len(wanted))
+        with WorkerPool(count, settings=settings) as pool, ThreadPoolExecutor(max_workers=count) as threads:
+            compiler = Compiler(pool)
+
+            def build(one: tuple[str, str, Launch]) -> None:
+                with contextlib.suppress(WorkerFailure):
+                    compiler.compile(*one, self.hardware)
+
+            list(threads.map(build, wanted.values()))
+
+    def _sustained(self, dtypes: Sequence[str], regime: Regime, rounds: int) -> dict[str, Any]:
+        """What the card sustains, found once for each dtype."""
+        key = ",".join(dtypes)
+        if key not in self._ceilings:
+            asked = {"dtypes": list(dtypes), "regime": regime.facts(), "rounds": min(rounds, 4)}
+            self._ceilings[key] = self._pool.call("ceilings", asked, timeout=180.0).result
+        return self._ceilings[key]
 
 
 def _row(

@@ -84,7 +84,8 @@ def bench(
                 done = ", ".join(f"{o.arm} {o.rate:.4g}" for o in row.outcomes if o.rate is not None)
                 warn(f"{time.monotonic() - began:6.0f} s  {row.workload}: {done} {found.unit}")
 
-        result = benchmark.run(found, chip, entries, rounds=rounds, watch=watch)
+        with benchmark.Bench(chip) as card:
+            result = card.run(found, entries, rounds=rounds, watch=watch)
     except NoDevice as error:
         raise HarnessUnavailable(
             f"{str(error).partition(';')[0]}. `avo eval` and `avo evolve` predict times without a GPU; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from dsl.diagnostics import ProgramError
 from dsl.hardware import hardware
 from dsl.parser import parse
 from evaluators import baselines
-from evaluators.benchmark import Arm, Benchmark, Entry, Interval, program_entry, run
+from evaluators.benchmark import Arm, Bench, Benchmark, Entry, Interval, program_entry
 from evaluators.device import DeviceFacts
 from evaluators.target import Target, Workload
 from evaluators.targets import BUILTIN, target
@@ -32,8 +33,14 @@ def entries(job: Target) -> list[Entry]:
     return found + [Entry(Arm(name=b.name, kind=b.role, about=b.about)) for b in baselines.of(job.name)]
 
 
-def measured(job: Target, arms: list[Entry]) -> Benchmark:
-    return run(job, H200, arms, rounds=3, regime=QUICK, devices=[CARD], simulate=True)
+@pytest.fixture(scope="module")
+def card() -> Iterator[Bench]:
+    with Bench(H200, devices=[CARD], simulate=True) as found:
+        yield found
+
+
+def measured(card: Bench, job: Target, arms: list[Entry]) -> Benchmark:
+    return card.run(job, arms, rounds=3, regime=QUICK)
 
 
 def test_every_target_has_baselines_that_it_can_be_held_against() -> None:
@@ -44,13 +51,13 @@ def test_every_target_has_baselines_that_it_can_be_held_against() -> None:
     assert baselines.of("something else") == []
 
 
-def test_all_arms_run_side_by_side_and_whoever_cannot_says_why(tmp_path: Path) -> None:
+def test_all_arms_run_side_by_side_and_whoever_cannot_says_why(card: Bench, tmp_path: Path) -> None:
     """One worker, four kinds of arms, one that gives a wrong answer and one that takes the worker down."""
     own = tmp_path / "own.py"
     own.write_text(WRONG)
     job = replace(target("softmax"), workloads=(Workload({"r": 8, "c": 200}),))
     more = [Entry(Arm(name=f"own.py:{f}", kind="function"), module=str(own)) for f in ("zeros", "dies", "missing")]
-    found = measured(job, entries(job) + more)
+    found = measured(card, job, entries(job) + more)
     (row,) = found.rows
     by = {o.arm: o for o in row.outcomes}
     assert row.best_baseline == "eager" and by["eager"].speed == Interval(value=1, low=1, high=1)
@@ -70,10 +77,10 @@ def test_all_arms_run_side_by_side_and_whoever_cannot_says_why(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_plain_kernel_computes_attention_with_tails_and_groups(causal: bool) -> None:
+def test_the_plain_kernel_computes_attention_with_tails_and_groups(card: Bench, causal: bool) -> None:
     sizes = {"b": 1, "h": 4, "g": 2, "m": 200, "n": 200, "d": 64, "e": 64}
     job = replace(target("attention"), workloads=(Workload(sizes, {"causal": causal}),))
-    (row,) = measured(job, [Entry(Arm(name=n, kind="baseline")) for n in ("plain Triton", "FA2")]).rows
+    (row,) = measured(card, job, [Entry(Arm(name=n, kind="baseline")) for n in ("plain Triton", "FA2")]).rows
     plain, library = (row.outcome(n) for n in ("plain Triton", "FA2"))
     assert plain is not None and not plain.reason and plain.error is not None
     assert plain.error[0] <= 2 * plain.error[1] and library is not None and not library.reason
@@ -83,14 +90,14 @@ def test_the_plain_kernel_computes_attention_with_tails_and_groups(causal: bool)
     ("name", "sizes"),
     [
         ("layernorm", {"r": 8, "c": 100}),
-        pytest.param("gemm", {"m": 40, "n": 72, "k": 64}, marks=pytest.mark.slow),
-        pytest.param("matmul_fp8", {"m": 48, "n": 80, "k": 64}, marks=pytest.mark.slow),
-        pytest.param("cross_entropy", {"r": 8, "c": 300}, marks=pytest.mark.slow),
+        ("gemm", {"m": 40, "n": 72, "k": 64}),
+        ("matmul_fp8", {"m": 48, "n": 80, "k": 64}),
+        ("cross_entropy", {"r": 8, "c": 300}),
     ],
 )
-def test_baselines_give_the_targets_answer(name: str, sizes: dict[str, int]) -> None:
+def test_baselines_give_the_targets_answer(card: Bench, name: str, sizes: dict[str, int]) -> None:
     job = replace(target(name), workloads=(Workload(sizes),))
-    (row,) = measured(job, entries(job)).rows
+    (row,) = measured(card, job, entries(job)).rows
     for outcome in row.outcomes:
         assert "wrong" not in outcome.reason, outcome
     right = [o for o in row.outcomes if o.error is not None]
@@ -107,10 +114,9 @@ def test_a_program_that_is_not_legal_on_the_chip_is_told_before_anything_runs() 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_real_device_measures_attention_beside_cudnn() -> None:
-    from evaluators.device import local_devices
-
     job = target("attention")
     job = replace(job, workloads=job.workloads[:1])
     arms = [Entry(Arm(name=n, kind="baseline")) for n in ("cuDNN", "plain Triton")]
-    (row,) = run(job, H200, arms, rounds=2, devices=local_devices()[:1]).rows
+    with Bench(H200) as one:
+        (row,) = one.run(job, arms, rounds=2).rows
     assert all(o.seconds and not o.reason for o in row.outcomes)

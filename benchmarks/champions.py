@@ -1,0 +1,152 @@
+"""Measures the schedules of configs/candidates/CHIP.toml beside the libraries, and writes the best ones as champions.
+
+    python benchmarks/champions.py measure --hw h200 -o results.json [--seconds 330]   (on a machine with the GPU)
+    python benchmarks/champions.py write results.json    (anywhere: configs/champions/h200/, docs/results/h200.md)
+
+`measure` works down PLAN, the most telling first, and stops where the time is up; what it has by then is in the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from dsl.hardware import hardware
+from dsl.parser import parse
+from evaluators import baselines
+from evaluators.benchmark import Arm, Bench, Benchmark, Entry, Row, program_entry
+from evaluators.target import Target
+from evaluators.targets import target
+from evaluators.timing import Regime
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One table. chosen: a set of the target's sizes. where: only workloads whose name has one of these. only: arms of
+    the libraries. candidates: of which table of the file, the same as `chosen` if left out."""
+
+    target: str
+    chosen: str = ""
+    where: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    candidates: str = ""
+    seed: bool = False
+    rounds: int = 4
+
+
+PLAN = (
+    Step("attention", only=("cuDNN", "FA2", "plain Triton"), seed=True),
+    Step("matmul", only=("cuBLAS",), seed=True),
+    Step("rmsnorm", only=("eager", "torch.compile", "copy"), seed=True),
+    Step("matmul", "decode", only=("cuBLAS", "copy"), rounds=3),
+    Step("softmax", only=("eager", "torch.compile", "copy")),
+    Step("layernorm", only=("eager", "torch.compile", "copy")),
+    Step("attention", "grouped", where=("b=4",), only=("cuDNN", "FA2", "plain Triton"), candidates="public"),
+    Step("cross_entropy", only=("eager", "torch.compile", "copy")),
+    Step("swiglu", only=("eager", "torch.compile")),
+    Step("gemm", only=("cuBLAS", "cuBLAS addmm", "torch.compile")),
+    Step("matmul_fp8", only=("torch rowwise", "cuBLAS")),
+    Step("matmul_f16", where=("m=4096", "m=8192"), only=("cuBLAS",)),
+    Step("attention", "d64", where=("b=4",), only=("cuDNN", "FA2", "plain Triton")),
+    Step("attention", "d256", where=("b=4",), only=("cuDNN", "FA2", "plain Triton")),
+    Step("attention", where=("b=2",), only=("cuDNN", "FlexAttention")),
+    Step("matmul", where=("m=4096",), only=("cuBLAS", "max-autotune")),
+)
+
+
+def job_of(step: Step) -> Target:
+    found = target(step.target)
+    found = found.chosen(step.chosen) if step.chosen else found
+    if step.where:
+        kept = tuple(w for w in found.workloads if any(f"{part}," in f"{w.name}," for part in step.where))
+        found = replace(found, workloads=kept)
+    return found
+
+
+def entries_of(step: Step, job: Target, chip: str) -> list[Entry]:
+    table = tomllib.loads((ROOT / "configs" / "candidates" / f"{chip}.toml").read_text())
+    schedules = table[step.target].get(step.candidates or step.chosen or "public", {})
+    algorithm = job.seed.partition("schedule")[0]
+    texts = {name: f"{algorithm}schedule\n{text}" for name, text in schedules.items()}
+    if step.seed:
+        texts["seed"] = job.seed
+    found = [program_entry(name, text, parse(text), job, hardware(chip)) for name, text in texts.items()]
+    known = [b for b in baselines.of(job.name) if b.name in step.only]
+    return found + [Entry(Arm(name=b.name, kind=b.role, about=b.about)) for b in known]
+
+
+def measure(chip: str, output: Path, seconds: float, simulate: bool) -> None:
+    from avo.benchmark_page import BEST, summary, trouble
+
+    began, found = time.monotonic(), []
+
+    def said(what: str) -> None:
+        print(f"{time.monotonic() - began:6.1f} s  {what}", flush=True)
+
+    def watch(row: Row) -> None:
+        done = ", ".join(f"{o.arm} {o.rate:.4g}{'*' if o.reason else ''}" for o in row.outcomes if o.rate is not None)
+        said(f"  {row.workload}: {done}")
+
+    more = {}
+    if simulate:
+        from evaluators.device import DeviceFacts
+
+        more = {"devices": [DeviceFacts(name="simulated", uuid="GPU-none")], "simulate": True}
+    with Bench(hardware(chip), **more) as card:
+        for step in PLAN:
+            if time.monotonic() - began > seconds:
+                said(f"time is up before {step}")
+                break
+            job = job_of(step)
+            regime = Regime()
+            if simulate:
+                few = tuple(replace(w, sizes=_small(w.sizes)) for w in job.workloads[:2])
+                job, regime = replace(job, workloads=few), Regime(untimed_s=0.0, timed_s=1e-3)
+            said(f"{job.name} {step.chosen or 'public'}")
+            try:
+                one = card.run(job, entries_of(step, job, chip), rounds=step.rounds, regime=regime, watch=watch)
+            except Exception as error:  # the next table may still be had
+                said(f"  FAILED {type(error).__name__}: {error}")
+                continue
+            found.append({"set": step.chosen or "public", "benchmark": one.model_dump(mode="json")})
+            output.write_text(json.dumps(found))
+            for line in summary(one):
+                said("  " + "  ".join(line))
+            for line in trouble(one):
+                said(f"  ! {line}")
+    print(f"\n{'target':<14} {'set':<8} best program over the best baseline, and of the ceiling")
+    for item in found:
+        one = Benchmark.model_validate(item["benchmark"])
+        last = next((r for r in summary(one) if r[0] == BEST), None) or summary(one)[0]
+        print(f"{one.target:<14} {item['set']:<8} {last[2]:>8} {one.unit}  {last[3]}  {last[5]}")
+
+
+def _small(sizes: dict[str, int]) -> dict[str, int]:
+    """For a run in the interpreter."""
+    kept = {a: min(n, 64 if a in "mnkrf" else 2) for a, n in sizes.items()}
+    return {**kept, **{a: min(sizes[a], 64) for a in ("d", "e", "c") if a in sizes}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    one = verbs.add_parser("measure")
+    one.add_argument("--hw", default="h200")
+    one.add_argument("-o", "--output", type=Path, required=True)
+    one.add_argument("--seconds", type=float, default=330.0)
+    one.add_argument("--simulate", action="store_true", help="tiny sizes in the interpreter, to try the plan itself")
+    flags = parser.parse_args()
+    measure(flags.hw, flags.output, flags.seconds, flags.simulate)
+
+
+if __name__ == "__main__":
+    main()
