@@ -61,6 +61,7 @@ class Session:
 
     def __init__(self, worker: WorkerProcess, memory_bytes: int) -> None:
         self._worker, self._memory_bytes = worker, memory_bytes
+        self.charged = 0.0  # seconds of all calls so far, as they count against a limit
 
     def call(self, task: str, payload: dict[str, Any], blobs: Sequence[bytes] = (), timeout: float = 60.0) -> Reply:
         """As `WorkerPool.call`, always in the same worker. One that died between two calls is a Crash. So is a fault of
@@ -71,6 +72,7 @@ class Session:
         except Stale as error:
             kind = Unavailable if self._worker.calls <= 1 else Crash
             raise kind("the worker had died between two calls", error.log) from None
+        self.charged += self._worker.charged
         if "result" not in frame.body and frame.body.get("error") not in ("candidate", "memory"):
             raise Crash(f"the worker broke: {str(frame.body.get('message', 'no message'))[:400]}", self._worker.log())
         return _reply(frame, time.monotonic() - began, self._worker.log())
@@ -138,8 +140,9 @@ class WorkerPool:
     ) -> Reply:
         """Runs a task (`evaluators.worker.TASKS`) in a worker; waits for a free one first. Any thread may call.
 
-        timeout: seconds from the moment the worker has the call. Raises TaskError (the candidate's fault), Timeout,
-        Crash, OutOfMemory, or Unavailable (ours).
+        timeout: seconds from the moment the worker has the call; time in which it waits for a processor does not count
+        (`evaluators.process.Charge`), but ten times the limit is the end. Raises TaskError (the candidate's fault),
+        Timeout, Crash, OutOfMemory, or Unavailable (ours).
         """
         kind = kind or (TASKS[task][0] if task in TASKS else "plain")
         while True:

@@ -27,8 +27,10 @@ from evaluators.failures import Crash, OutOfMemory, Timeout, WorkerFailure
 
 TICK_S = 0.05  # how often a running task's memory and life are looked at
 LOG_BYTES = 64 << 10  # the end of what a worker printed, kept for messages
+WALL = 10  # a call may take so many times its limit by the clock on the wall, on a machine that is busy elsewhere
 _GRACE_S = 0.2  # between SIGTERM and SIGKILL
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_CLOCK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 # All that a worker sees of the parent's environment: no keys, no tokens, no proxies.
 _KEPT = (
@@ -93,6 +95,7 @@ class WorkerProcess:
         self.home = home
         self.calls = 0
         self.ready = False
+        self.charged = 0.0  # seconds of the last call, see `Charge`
         self._log = bytearray()
         self._decoder = wire.Decoder()
         self._killed = False
@@ -234,8 +237,10 @@ class WorkerProcess:
         self, task: str, payload: dict[str, Any], blobs: Sequence[bytes], timeout: float, memory_bytes: int
     ) -> wire.Frame:
         """One call. Raises Timeout, Crash, OutOfMemory (the worker is then to be killed), Stale, or WireError where the
-        request itself cannot be sent."""
-        deadline = time.monotonic() + timeout
+        request itself cannot be sent.
+
+        timeout: seconds of its own time (`Charge`), so that a verdict does not depend on what else the machine does; of
+        a worker of kind "device" seconds on the wall, for there a device does the work."""
         nonce = secrets.token_hex(16)
         frame = wire.request(nonce, task, payload, blobs)
         self.log()
@@ -244,23 +249,30 @@ class WorkerProcess:
         if not self.alive():
             raise Stale("the worker had died while it was idle")
         try:
-            self._socket.settimeout(timeout)
+            self._socket.settimeout(WALL * timeout)
             wire.send(self._socket, frame)
         except wire.Closed:
             # It runs nothing before the whole request is there.
             raise Stale("the worker had died while it was idle") from None
         except TimeoutError:
             raise Timeout(f"{task} took more than {timeout:g} s", self.log()) from None
-        return self._await(task, nonce, deadline, timeout, memory_bytes)
+        return self._await(task, nonce, timeout, memory_bytes)
 
-    def _await(self, task: str, nonce: str, deadline: float, timeout: float, memory_bytes: int) -> wire.Frame:
+    def _await(self, task: str, nonce: str, timeout: float, memory_bytes: int) -> wire.Frame:
         self._socket.setblocking(False)
         peak = 0
+        charge = Charge(self.pid, wall=self.kind == "device")
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if charge.seconds >= timeout:
                 raise Timeout(f"{task} took more than {timeout:g} s", self.log())
-            readable = ready([self._socket.fileno(), self._log_fd], min(left, TICK_S))
+            if charge.elapsed >= WALL * timeout:
+                raise Timeout(
+                    f"{task} took more than {WALL * timeout:g} s by the clock; its limit is {timeout:g} s of its own",
+                    self.log(),
+                )
+            readable = ready([self._socket.fileno(), self._log_fd], min(max(0.0, timeout - charge.seconds), TICK_S))
+            charge.look()
+            self.charged = charge.seconds
             self._drain_log()
             if self._socket.fileno() in readable:
                 try:
@@ -290,6 +302,47 @@ class WorkerProcess:
         if "SIGKILL" in how and 2 * peak > memory_bytes > 0:  # the kernel was faster than our watch
             return OutOfMemory(f"the worker was killed while it held {_mib(peak)} of memory", self.log())
         return Crash(f"the worker died under the task: {how}", self.log())
+
+
+class Charge:
+    """The time that a call is charged with: what its processes computed, and what they slept; not what they waited for
+    a processor, so that a busy machine ends no call early. wall: all time counts, as where a device does the work."""
+
+    def __init__(self, pid: int, wall: bool = False) -> None:
+        self.seconds = 0.0
+        self._pid, self._wall = pid, wall
+        self._began = self._last = time.monotonic()
+        self._computed = 0.0 if wall else family_time(pid)[0]
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def look(self) -> None:
+        """To be called every few hundredths of a second while the call runs."""
+        now = time.monotonic()
+        passed, self._last = now - self._last, now
+        if self._wall:
+            self.seconds += passed
+            return
+        computed, busy = family_time(self._pid)
+        mine, self._computed = max(0.0, computed - self._computed), max(computed, self._computed)
+        # the system counts in hundredths of a second, so one that computes may seem to have done nothing for a while
+        self.seconds += mine if busy or mine else passed
+
+
+def family_time(pid: int) -> tuple[float, bool]:
+    """(seconds that a process, its children and all that they waited for have computed; whether one of them would go on
+    computing if it were let: it is running, waits for a processor or a disk, or was stopped)."""
+    ticks, busy = 0, False
+    for member in (pid, *descendants(pid)):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            for thread in os.listdir(f"/proc/{member}/task"):
+                with open(f"/proc/{member}/task/{thread}/stat") as stat:
+                    busy = busy or stat.read().rpartition(")")[2].split()[0] in "RDTt"
+            with open(f"/proc/{member}/stat") as stat:
+                ticks += sum(map(int, stat.read().rpartition(")")[2].split()[11:15]))  # utime stime cutime cstime
+    return ticks / _CLOCK, busy
 
 
 def ready(files: Sequence[int], timeout: float | None) -> set[int]:

@@ -251,9 +251,8 @@ def _plan(case: _Case) -> None:
 
 def _play(case: _Case, pool: WorkerPool) -> None:
     with _started(case, pool) as session:
-        end = time.monotonic() + _CALLS_TIME * case.timeout
         for call in case.calls:
-            if time.monotonic() > end:
+            if session.charged > _CALLS_TIME * case.timeout:
                 raise Timeout(f"the calls took more than {_CALLS_TIME * case.timeout:g} s together")
             call.reasons = _one(case, session, call, case.gaming)
             threads, children = session.family()

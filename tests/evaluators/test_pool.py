@@ -87,6 +87,34 @@ def test_a_hang_is_killed_with_its_children(pool, tmp_path):
     assert len(killed) == 1 and all(gone(pid) for pid in killed)
 
 
+def test_waiting_for_a_processor_is_not_charged(pool):
+    """A busy machine is played by a stopped worker: time passes, and it would compute if it were let."""
+    before, found = set(pool.pids()), []
+    caller = threading.Thread(target=lambda: found.append(pool.call("burn", {"seconds": 0.4}, timeout=1.5)))
+    caller.start()
+    time.sleep(0.2)
+    for pid in before:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(2.5)
+    for pid in before:
+        os.kill(pid, signal.SIGCONT)
+    caller.join()
+    assert found and found[0].seconds > 2.5
+
+
+def test_computing_and_sleeping_are_charged_and_a_stop_ends_at_the_wall(pool):
+    with pytest.raises(Timeout, match=r"burn took more than 0\.5 s"):
+        pool.call("burn", {"seconds": 60}, timeout=0.5)
+    with pytest.raises(Timeout, match=r"children took more than 0\.5 s"):
+        pool.call("children", {"seconds": 60}, timeout=0.5)
+    began = time.monotonic()
+    with pytest.raises(Timeout, match=r"sleep took more than 0\.5 s"):
+        pool.call("sleep", {"seconds": 60}, timeout=0.5)
+    assert 0.5 <= time.monotonic() - began < 4
+    with pytest.raises(Timeout, match=r"halt took more than 2 s by the clock; its limit is 0\.2 s"):
+        pool.call("halt", {}, timeout=0.2)
+
+
 def test_a_crash_costs_its_own_call_alone(pool):
     done = []
     other = threading.Thread(target=lambda: done.append(pool.call("sleep", {"seconds": 0.5}, timeout=10)))

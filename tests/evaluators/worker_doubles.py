@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,27 @@ def echo(payload, blobs):
 
 def sleep(payload, blobs):
     time.sleep(payload["seconds"])
+    return {}, []
+
+
+def burn(payload, blobs):
+    """Computes for so many seconds of processor time."""
+    end = time.process_time() + payload["seconds"]
+    while time.process_time() < end:
+        pass
+    return {}, []
+
+
+def children(payload, blobs):
+    """Lets one child after another compute."""
+    code = "import time\nwhile time.process_time() < 0.2: pass"
+    for _ in range(round(payload["seconds"] / 0.2)):
+        subprocess.run([sys.executable, "-c", code], check=True)
+    return {}, []
+
+
+def halt(payload, blobs):
+    os.kill(os.getpid(), signal.SIGSTOP)
     return {}, []
 
 
@@ -109,7 +131,23 @@ def babble(payload, blobs):
 TASKS = {
     task.__name__: task
     for task in (
-        *(echo, sleep, brood, crash, leave, system_exit, eat_memory, no_memory, refuse, bug, environment, interrupt),
+        *(
+            echo,
+            sleep,
+            burn,
+            children,
+            halt,
+            brood,
+            crash,
+            leave,
+            system_exit,
+            eat_memory,
+            no_memory,
+            refuse,
+            bug,
+            environment,
+            interrupt,
+        ),
         *(unjson, chatter, forge, babble),
     )
 }
