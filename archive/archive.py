@@ -371,9 +371,14 @@ class Archive:
             query = query.where(notes.c.target == target)
         with self._db.reading() as connection:
             return [
-                Note(row.run_id, row.k, row.target, row.topic, row.body, row.written_at)
+                Note(row.id, row.run_id, row.k, row.target, row.topic, row.body, row.written_at)
                 for row in connection.execute(query)
             ]
+
+    def last_note(self) -> int:
+        """The id of the newest note, 0 where there is none: what was known when a run began."""
+        with self._db.reading() as connection:
+            return int(connection.execute(select(func.coalesce(func.max(notes.c.id), 0))).scalar_one())
 
     # Upkeep -----------------------------------------------------------------------------------------
 

@@ -10,10 +10,15 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, text
 
-VERSION = 1
+VERSION = 2
+
+
+def _prompts(connection: Connection) -> None:
+    connection.execute(text("ALTER TABLE candidates ADD COLUMN prompts VARCHAR(64) DEFAULT '' NOT NULL"))
+
 
 # version reached -> step from the version before; one transaction runs them all
-STEPS: dict[int, Callable[[Connection], None]] = {}
+STEPS: dict[int, Callable[[Connection], None]] = {2: _prompts}
 
 
 def migrate(connection: Connection, version: int) -> None:

@@ -123,6 +123,7 @@ def _candidate(row: Row[Any], parents: tuple[int, ...]) -> Candidate:
         score=Score(predicted=row.predicted, measured=row.measured, headroom=row.headroom),
         judged_at=row.judged_at,
         wall_s=row.wall_s or 0.0,
+        prompts=row.prompts,
     )
 
 

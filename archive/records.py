@@ -79,6 +79,7 @@ class Candidate:
     """Proposal k of a run. parents: their k, in the agent's order. status None: proposed and not yet judged.
 
     reused: an earlier proposal of the run is the same program. text is "" where a list was asked for without texts.
+    prompts: which prompts a model was asked with ("" where none was): a name and the digest of their texts.
     """
 
     run: int
@@ -98,6 +99,7 @@ class Candidate:
     score: Score
     judged_at: dt.datetime | None
     wall_s: float
+    prompts: str = ""
 
     @property
     def value(self) -> float:
@@ -152,6 +154,9 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Note:
+    """What an agent wrote down. id: rises with time, over all runs of an archive."""
+
+    id: int
     run: int
     k: int
     target: str

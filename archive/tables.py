@@ -139,6 +139,7 @@ candidates = Table(
     Column("text_sha", ForeignKey("texts.sha256"), nullable=False),
     Column("agent", String(200), nullable=False),
     Column("rationale", Text, nullable=False, server_default=""),
+    Column("prompts", String(64), nullable=False, server_default=""),  # which prompts the agent asked with
     Column("proposed_at", Utc, nullable=False),
     Column("evaluation_id", ForeignKey("evaluations.id")),
     Index("ix_candidates_evaluation", "evaluation_id", "run_id"),

@@ -73,6 +73,7 @@ class RunWriter:
         hypothesis: Hypothesis | None = None,
         spend: Spend | None = None,
         model: str = "",
+        prompts: str = "",
     ) -> Evaluation | None:
         """Records proposal k before it is judged. Returns the evaluation where an equal program has one under the run's
         judge already: then there is nothing to judge. spend: what the proposal cost, if it is not booked yet."""
@@ -86,6 +87,7 @@ class RunWriter:
                     text_sha=put_text(connection, text),
                     agent=agent,
                     rationale=line(rationale),
+                    prompts=prompts,
                     proposed_at=now(),
                     evaluation_id=None if known is None else known.id,
                 )
@@ -208,13 +210,21 @@ class RunWriter:
             connection.execute(ledger.update().where(ledger.c.id == entry).values(settled=True, **asdict(spend)))
 
     def nominate(self, k: int, hypothesis: Hypothesis, detail: Mapping[str, Any] | None = None) -> None:
-        """Records a hypothesis that step k considered and did not try."""
+        """Records a hypothesis that step k considered and did not try; once, also where the step is taken twice."""
         with self._writing() as connection:
+            same = (hypotheses.c.run_id == self.run.id) & (hypotheses.c.nominated_k == k) & hypotheses.c.k.is_(None)
+            claim = hypotheses.c.claim == line(hypothesis.claim)
+            if connection.execute(select(hypotheses.c.id).where(same, claim)).first() is not None:
+                return
             self._nominate(connection, k, None, hypothesis, detail or {})
 
     def note(self, k: int, body: str, topic: str = "") -> None:
-        """Keeps a note for later steps, runs and targets."""
+        """Keeps a note for later steps, runs and targets. One that step k wrote already is not written again, since a
+        step that a kill cut off is taken from its start."""
         with self._writing() as connection:
+            same = (notes.c.run_id == self.run.id) & (notes.c.k == k) & (notes.c.topic == line(topic))
+            if connection.execute(select(notes.c.id).where(same, notes.c.body == line(body))).first() is not None:
+                return
             connection.execute(
                 notes.insert().values(
                     run_id=self.run.id,

@@ -15,6 +15,7 @@ from evaluators.evaluation import Evaluation, Status, score
 
 if TYPE_CHECKING:
     from archive.archive import Archive
+    from archive.records import Note, Run
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,12 @@ def _times(workload: object, mode: str) -> tuple[float, float, float] | None:
     if not 0 < low <= high < math.inf:
         return None
     return time, low, high
+
+
+def notes_of(archive: Archive, record: Run, seen: int) -> tuple[Note, ...]:
+    """What the agent of a run may read: its own notes up to proposal `seen`, and those that were there before it."""
+    mark = int(record.config.get("notes") or 0)
+    return tuple(n for n in archive.notes() if (n.k <= seen if n.run == record.id else n.id <= mark))
 
 
 class History:

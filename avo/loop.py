@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from archive.errors import ArchiveError
 from archive.records import Candidate, Hypothesis, Spend
 from avo.agents.protocol import Agent, Brief, Judged, Proposal
+from avo.agents.sweeping import EVALUATIONS, Sweeping
 from avo.budget import Budget
 from avo.errors import Halted, HarnessUnavailable, UserMistake
 from avo.events import Committed, Event, Finished, Observer, Proposed, Started, Stopping, Unavailable, Verdict
-from avo.history import History
+from avo.history import History, notes_of
 from avo.models.calling import RunJournal
 from avo.programs import named
 from avo.proposing import Named, ask
@@ -90,13 +91,15 @@ class Loop:
         self._writer = writer
         self._target = target
         self._hardware = hardware
-        self._agent = agent
+        self._jobs = jobs or writer.run.jobs
+        sweep = (options or {}).get("sweep", EVALUATIONS)
+        if isinstance(sweep, bool) or not isinstance(sweep, int) or sweep < 1:
+            raise UserMistake(f"agent_options.sweep is how often open numbers are filled, at least 1; got {sweep!r}")
         self._evaluator = evaluator
         self._budget = budget
         self._patience = patience
         self._options = dict(options or {})
         self._observer = observer
-        self._jobs = jobs or writer.run.jobs
         self._seed = writer.run.seed
         writer.adopt()
         self._history = History.of(archive, writer.run.id)
@@ -106,6 +109,8 @@ class Loop:
         self._judging: dict[str, list[int]] = {}  # digest -> the proposals that wait for its verdict
         self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._next = 0
+        since = len(self._history) if jobs else 0  # a guest leaves the sweeps of others alone
+        self._agent = Sweeping(agent, self._jobs, sweep, since)
         self._last: int | None = None  # no proposal after this one
         self._reason: str | None = None
         self._failure: BaseException | None = None
@@ -230,7 +235,10 @@ class Loop:
                 k,
                 self._archive.exchanges(self._writer.run.id, k),
                 lambda maximum: self._budget.exceeded(self._archive.spend(self._writer.run.id) + maximum),
+                seen,
+                lambda k: self._archive.exchanges(self._writer.run.id, k),
             ),
+            notes=notes_of(self._archive, self._writer.run, seen),
             stop=self._quit,
         )
 
@@ -263,6 +271,7 @@ class Loop:
             hypothesis=proposal.hypothesis,
             spend=None if k == 0 else replace(proposal.spend, wall_s=proposal.spend.wall_s or wall_s),
             model=proposal.model,
+            prompts=proposal.prompts[:64],
         )
         waiting = _Waiting(
             k, found.digest, proposal.text, proposal.parents, found.agent, proposal.rationale, proposal.hypothesis

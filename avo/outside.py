@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from archive.records import Hypothesis
 from avo.agents.answer import Answer
 from avo.agents.protocol import Brief, Judged, Left, Proposal
+from avo.agents.sweeping import EVALUATIONS
 from avo.errors import UserMistake
-from avo.history import Comparison, History
+from avo.history import Comparison, History, notes_of
 
 if TYPE_CHECKING:
     from archive.archive import Archive
@@ -105,6 +106,7 @@ def brief_of(store: Archive, record: Record) -> Brief:
         opens=target.opens,
         left=Left(),
         options=config.agent_options,
+        notes=notes_of(store, record, len(history)),
     )
 
 
@@ -141,6 +143,7 @@ def proposal_of(answer: Answer, parent: Judged, why: str = "", expect: float | N
 
 def tell(store: Archive, parts: Parts, run: int, proposal: Proposal, by: str, observer: Observer | None = None) -> Told:
     """Judges one proposal as the run's judge does and records it; proposals that wait for a verdict are judged first.
+    One that leaves numbers open is judged several times, filled by a sampler; the best filling is returned.
 
     Raises UserMistake where the run was judged otherwise than it would be now, archive.errors.Held where another
     process writes it, HarnessUnavailable.
@@ -150,20 +153,22 @@ def tell(store: Archive, parts: Parts, run: int, proposal: Proposal, by: str, ob
     from avo.run import Run, proceed
 
     k = _next(store, run, History.of(store, run))
+    sweep = parts.config.agent_options.get("sweep", EVALUATIONS) if "?" in proposal.text else 1
     proceed(
         Run(store, run),
         target=parts.target,
         hardware=parts.hardware,
         agent=_Told(proposal, by),
         evaluator=parts.evaluator,
-        budget=Budget(steps=k),
+        budget=Budget(steps=k + sweep - 1),
         options=parts.config.agent_options,
         versions=versions(),
         observer=observer,
         guest=True,
     )
     after = History.of(store, run)
-    judged = next((c for c in after.all() if c.k == k), None)
+    found = [c for c in after.all() if c.k >= k]
+    judged = max(found, key=lambda c: (c.value, -c.k), default=None)
     if judged is None:
         raise UserMistake(
             f"run {run} was stopped before the proposal was judged; it keeps its place, --resume judges it"

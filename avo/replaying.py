@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from archive.records import Candidate
+from archive.records import Candidate, Exchange
 from avo.agents.protocol import Agent, Brief, Proposal
 from avo.errors import HarnessUnavailable, UserMistake
 
@@ -78,6 +78,7 @@ def replay(store: Archive, run: int, observer: Observer | None = None) -> Replay
             jobs=record.jobs,
             config=parts.config.model_dump(mode="json") | {"agent": config.agent},
             versions=versions(),
+            notes=record.config.get("notes"),
         )
         problem = ""
         try:
@@ -115,9 +116,24 @@ def _agent(store: Archive, run: int, config: Any) -> Agent:
     if config.model is not None:
         from avo.models.scripted import ReplayModel
 
-        available["model"] = ReplayModel(config.model, store.exchanges(run))
+        exchanges = store.exchanges(run)
+        available["model"] = ReplayModel(config.model, exchanges, _takes(config, exchanges))
     made: Agent = plugins.create("agent", config.agent, available, {k: v for k, v in options.items() if k in known})
     return made
+
+
+def _takes(config: Any, exchanges: list[Exchange]) -> frozenset[str]:
+    """What the run's model takes; what its requests held, where it is a plug-in that is not here."""
+    from avo.models import open_model
+    from avo.models.protocol import Request, takes
+
+    try:
+        return takes(open_model(config.model, **config.model_options))
+    except UserMistake:
+        asked = [Request.from_json(e.request) for e in exchanges]
+    held = {"tools": "tools", "gbnf": "grammar", "schema": "schema"}
+    found = {name for name, part in held.items() if any(getattr(r, part) for r in asked)}
+    return frozenset(found | ({"lark"} if any(t.grammar for r in asked for t in r.tools) else set()))
 
 
 def _compared(run: int, before: list[Candidate], after: list[Candidate], problem: str) -> Replayed:

@@ -37,10 +37,13 @@ def begin(
     jobs: int = 1,
     config: Mapping[str, Any] | None = None,
     versions: Mapping[str, Any] | None = None,
+    notes: int | None = None,
 ) -> Run:
-    """Records a new run and does not start it. config, versions: stored as they are, for people and for `--resume`."""
+    """Records a new run and does not start it. config, versions: stored as they are, for people and for `--resume`.
+    notes: the last note of other runs that its agent may read, by id; those that are there now where it is None."""
     versions = dict(versions or {})
     judge = judge_of(target, hardware, evaluator, versions)
+    last = archive.last_note() if notes is None else notes
     record = archive.create_run(
         target=target.name,
         hardware=hardware.name,
@@ -48,7 +51,7 @@ def begin(
         seed=seed,
         jobs=jobs,
         judge=judge.new_key(),
-        config={"given": dict(config or {}), "judge": dict(judge.parts)},
+        config={"given": dict(config or {}), "judge": dict(judge.parts), "notes": last},
         versions=versions,
     )
     return Run(archive, record.id)

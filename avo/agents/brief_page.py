@@ -15,11 +15,13 @@ from avo.agents.evidence import evidence
 from avo.agents.protocol import Brief, Judged
 
 if TYPE_CHECKING:
+    from archive.records import Note
     from dsl.knobs import Knob
 
 LARGEST = 6000  # tokens
 _LAST = 12  # verdicts shown
 _DIAGNOSTICS = 3
+_NOTES = 6
 
 _OPENS = {
     "schedule": "the schedule alone. The algorithm (every line above `schedule`) stays as it is",
@@ -37,6 +39,12 @@ Above the fence write `why: ` and in one line what should get faster and why, an
 above the parent's. Change what the bottleneck names; do not send a program that was judged already."""
 
 
+TOOLS_ANSWER = """\
+Call tools. `evaluate` takes a whole program, a whole schedule, a unified diff against the program above, or directive
+lines alone, one a line (`tile m=128`, `warps 8`, `no split`): each changes what it names. Change what the bottleneck
+names; do not have a program judged that was judged already."""
+
+
 def tokens(text: str) -> int:
     """About how many tokens a model counts, rather too many: pieces of words, of numbers, and every sign."""
     return len(re.findall(r"[^\W\d_]{1,6}|\d{1,3}|[^\w\s]|_|\n+", text))
@@ -45,7 +53,6 @@ def tokens(text: str) -> int:
 def document(brief: Brief, last: int = _LAST) -> dict[str, Any]:
     """The brief as JSON. Scores in the target's unit, times in seconds; digests name candidates."""
     parent, target, hw = brief.parent, brief.target, brief.hardware
-    found = evidence(parent.evaluation)
     shown = brief.candidates[-last:] if last else ()
     return {
         "step": brief.k,
@@ -53,37 +60,48 @@ def document(brief: Brief, last: int = _LAST) -> dict[str, Any]:
         "hardware": {"name": hw.name, "title": hw.title},
         "workloads": [w.name for w in target.workloads],
         "opens": brief.opens,
-        "parent": {**_row(brief, parent), "text": parent.text, "times": _times(parent)},
+        "parent": {**_row(brief, parent), "text": parent.text, "times": times(parent)},
         "best": _row(brief, brief.best),
-        "bottleneck": {
-            "name": found.bottleneck,
-            "shares": {c: round(s, 3) for c, s in sorted(found.shares.items(), key=lambda x: -x[1])},
-            "registers": found.registers,
-            "spills": found.spills,
-            "occupancy_blocks": found.occupancy_blocks,
-            "occupancy_limit": found.occupancy_limit,
-        },
-        "knobs": [{"name": k.name, "value": k.value, "legal": list(k.legal)} for k in _knobs(brief)],
+        "bottleneck": _limits(parent),
+        "knobs": [{"name": k.name, "value": k.value, "legal": list(k.legal)} for k in knobs(brief)],
         "judged": len(brief.candidates),
         "rejected": dict(Counter(c.status.value for c in brief.candidates if c.status.value != "ok")),
-        "verdicts": [{**_row(brief, c), "change": _change(brief, c), "reason": _reason(c)} for c in shown],
+        "verdicts": [{**_row(brief, c), "change": change(brief, c), "reason": reason(c)} for c in shown],
+        "notes": [
+            {"target": n.target, "topic": _short(n.topic, 40), "text": _short(n.body, 200)} for n in _notes(brief)
+        ],
         "language": _language(brief),
         "answer": ANSWER,
     }
 
 
-def page(brief: Brief, most: int = LARGEST) -> str:
+def page(brief: Brief, most: int = LARGEST, how: str = ANSWER) -> str:
     """The brief in Markdown, in at most about `most` tokens: the oldest verdicts go first, then the legal values that
-    the language's part says anyway."""
+    the language's part says anyway. how: what it says of how to answer."""
     text = ""
     for last in (_LAST, 8, 4, 2, 1):
-        text = _page(document(brief, last), knobs=True)
+        text = _page(document(brief, last) | {"answer": how}, True)
         if tokens(text) <= most:
             return text
-    return _page(document(brief, 1), knobs=False)
+    return _page(document(brief, 1) | {"answer": how, "notes": []}, False)
 
 
-def _page(d: Mapping[str, Any], knobs: bool) -> str:
+def scored(brief: Brief, c: Judged) -> str:
+    """A verdict in a line: the score with its mode and headroom, or why there is none."""
+    return _scored(_row(brief, c), brief.target.unit) + ("" if c.committed or not c.value else ", not in the lineage")
+
+
+def verdict_row(brief: Brief, c: Judged) -> str:
+    """A candidate in the list of a brief: number, digest, verdict, change, claim, reason."""
+    return _verdict({**_row(brief, c), "change": change(brief, c), "reason": reason(c)}, brief.target.unit)
+
+
+def profile(c: Judged) -> str:
+    """The named bottleneck with its numbers, and each workload's time beside its floor."""
+    return "\n".join([_bottleneck(_limits(c)), "", *_timed(times(c))]).rstrip()
+
+
+def _page(d: Mapping[str, Any], decisions: bool) -> str:
     target, parent, best, unit = d["target"], d["parent"], d["best"], d["target"]["unit"]
     rows = [
         f"# Step {d['step']}: make `{target['name']}` faster on {d['hardware']['name']}",
@@ -103,16 +121,10 @@ def _page(d: Mapping[str, Any], knobs: bool) -> str:
         rows += ["", f"Best so far: `{best['digest']}` (proposal {best['k']}), {_scored(best, unit)}."]
     rows += ["", "## What limits it", "", _bottleneck(d["bottleneck"])]
     if parent["times"]:
-        rows += ["", "| workload | time | floor | time/floor | limited by |", "|---|---|---|---|---|"]
-        for t in parent["times"]:
-            ratio = f"{t['seconds'] / t['floor_s']:.2f}" if t["floor_s"] else "-"
-            rows.append(
-                f"| {t['workload']} | {_time(t['seconds'])} | {_time(t['floor_s'])} ({t['floor_pipe']}) | {ratio} | "
-                f"{t['limiter'] or '-'} |"
-            )
+        rows += ["", *_timed(parent["times"])]
     else:
         rows += ["", "Workloads: " + "; ".join(d["workloads"]) + "."]
-    if knobs and d["knobs"]:
+    if decisions and d["knobs"]:
         rows += ["", "## Decisions: now, and legal with all else as it is", ""]
         rows += [f"- `{k['name']}` {k['value']}: {' '.join(map(str, k['legal']))}" for k in d["knobs"]]
     if d["verdicts"]:
@@ -121,10 +133,22 @@ def _page(d: Mapping[str, Any], knobs: bool) -> str:
         if d["rejected"]:
             tally = ", ".join(f"{n} {s}" for s, n in sorted(d["rejected"].items()))
             rows.append(f"\nRejected so far: {tally}.")
+    if d["notes"]:
+        rows += ["", "## Notes of earlier steps and runs", ""]
+        rows += [f"- {n['topic']} ({n['target']}): {n['text']}" for n in d["notes"]]
     if d["language"]:
         rows += ["", "## The language, as far as it is legal here", "", d["language"].strip()]
     rows += ["", "## How to answer", "", d["answer"], ""]
     return "\n".join(rows)
+
+
+def _timed(found: list[dict[str, Any]]) -> list[str]:
+    rows = ["| workload | time | floor | time/floor | limited by |", "|---|---|---|---|---|"] if found else []
+    for t in found:
+        ratio = f"{t['seconds'] / t['floor_s']:.2f}" if t["floor_s"] else "-"
+        floor = f"{_time(t['floor_s'])} ({t['floor_pipe']})" if t["floor_s"] else "-"
+        rows.append(f"| {t['workload']} | {_time(t['seconds'])} | {floor} | {ratio} | {t['limiter'] or '-'} |")
+    return rows
 
 
 def _scored(row: Mapping[str, Any], unit: str) -> str:
@@ -157,6 +181,13 @@ def _verdict(v: Mapping[str, Any], unit: str) -> str:
     return ": ".join(p for p in parts[:2] if p) + "".join(f". {p}" for p in parts[2:] if p)
 
 
+def _notes(brief: Brief) -> list[Note]:
+    """Those of this target first, then of others; the newest, in the order in which they were written."""
+    own = [n for n in brief.notes if n.target == brief.target.name][-_NOTES:]
+    others = [n for n in brief.notes if n.target != brief.target.name][-max(0, _NOTES - len(own)) :]
+    return (others if len(own) < _NOTES else []) + own
+
+
 # Facts ------------------------------------------------------------------------------------------------
 
 
@@ -176,7 +207,19 @@ def _row(brief: Brief, c: Judged) -> dict[str, Any]:
     }
 
 
-def _times(c: Judged) -> list[dict[str, Any]]:
+def _limits(c: Judged) -> dict[str, Any]:
+    found = evidence(c.evaluation)
+    return {
+        "name": found.bottleneck,
+        "shares": {cause: round(s, 3) for cause, s in sorted(found.shares.items(), key=lambda x: -x[1])},
+        "registers": found.registers,
+        "spills": found.spills,
+        "occupancy_blocks": found.occupancy_blocks,
+        "occupancy_limit": found.occupancy_limit,
+    }
+
+
+def times(c: Judged) -> list[dict[str, Any]]:
     found = []
     for w in c.evaluation.workloads:
         seconds = w.measured_s if c.evaluation.mode == "measured" else w.predicted_s
@@ -193,14 +236,14 @@ def _times(c: Judged) -> list[dict[str, Any]]:
     return found
 
 
-def _change(brief: Brief, c: Judged) -> str:
-    from avo.report.derive import change
+def change(brief: Brief, c: Judged) -> str:
+    from avo.report.derive import change as between
 
     parent = next((p for d in c.parents if (p := brief.find(d)) is not None), None)
-    return change(parent.text, c.text) if parent is not None and parent.text != c.text else ""
+    return between(parent.text, c.text) if parent is not None and parent.text != c.text else ""
 
 
-def _reason(c: Judged) -> str:
+def reason(c: Judged) -> str:
     """Why it was rejected: the message, and what the first errors say of it, with what is legal and the nearest fix."""
     from evaluators.evaluation import Status
 
@@ -218,14 +261,14 @@ def _reason(c: Judged) -> str:
     return "; ".join(f for f in found if f)
 
 
-def _knobs(brief: Brief) -> list[Knob]:
+def knobs(brief: Brief) -> list[Knob]:
     from dsl.diagnostics import ProgramError
-    from dsl.knobs import knobs
+    from dsl.knobs import knobs as decisions
     from dsl.parser import parse
 
     sizes = brief.target.workloads[0].sizes if brief.target.workloads else None
     try:
-        return knobs(parse(brief.parent.text), brief.hardware, sizes)
+        return decisions(parse(brief.parent.text), brief.hardware, sizes)
     except (ProgramError, RecursionError):
         return []  # a raw candidate, or a seed that is none of the language
 

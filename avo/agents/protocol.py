@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from archive.records import Hypothesis, Spend
+from archive.records import Hypothesis, Note, Spend
 
 if TYPE_CHECKING:
     from avo.models.calling import Journal
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class Proposal:
     """A program that an agent wants judged. parents: digests that the brief showed; empty means `brief.parent`.
 
-    spend is what the agent spent on it and has not booked otherwise; `model` says at which model, if any.
+    spend is what the agent spent on it and has not booked otherwise; `model` says at which model, if any, and `prompts`
+    which prompts that was asked with (a name and a digest, at most 64 characters).
     """
 
     text: str
@@ -35,6 +36,7 @@ class Proposal:
     hypothesis: Hypothesis | None = None
     spend: Spend = Spend()
     model: str = ""
+    prompts: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,9 @@ class Brief:
     candidates: every proposal up to k-J with its verdict, in the order of k; never empty, since the seed program is
     judged before anything is proposed. best: the best committed of them (the seed where none is). parent: the one to
     start from; an agent may start from any other. opens: what an edit may change. options: the agent's own settings.
-    journal, stop: for asking a model (`avo.models.calling.converse`): where requests and replies are kept, and what is
-    set when the run is to end at once.
+    notes: what agents wrote down, the oldest first: in other runs of this archive, before this one began, and in this
+    one up to proposal k-J. journal, stop: for asking a model (`avo.models.calling.converse`): where requests and
+    replies are kept, and what is set when the run is to end at once.
     """
 
     k: int
@@ -104,6 +107,7 @@ class Brief:
     opens: Literal["schedule", "numerics", "all"] = "schedule"
     left: Left = Left()
     options: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
     journal: Journal | None = field(default=None, compare=False, repr=False)
     stop: threading.Event | None = field(default=None, compare=False, repr=False)
 

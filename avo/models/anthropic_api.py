@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 from avo.errors import UserMistake
-from avo.models.endpoint import key_from, sdk, trouble
+from avo.models.endpoint import key_from, lacking, sdk, trouble
 from avo.models.prices import Price
-from avo.models.protocol import Outcome, Reply, Request, Trouble, Usage
+from avo.models.protocol import Call, Message, Outcome, Reply, Request, Trouble, Usage
 
 
 class AnthropicModel:
     """The client is made at the first request: without a key or the SDK, nothing else of avo fails."""
+
+    takes: ClassVar = frozenset({"tools", "schema"})
 
     def __init__(self, name: str, model: str, base_url: str | None, price: Price | None, key_env: str | None) -> None:
         self.name = name
@@ -39,25 +42,37 @@ class AnthropicModel:
         except (Trouble, UserMistake):
             raise
         except Exception as error:
-            raise trouble(kit, error, self._client.api_key or "") from None
+            raise lacking(trouble(kit, error, self._client.api_key or ""), request) from None
 
     def _send(self, request: Request, timeout_s: float) -> Reply:
         cache = {"type": "ephemeral"}
-        messages: list[dict[str, Any]] = [
-            {"role": m.role, "content": [{"type": "text", "text": m.text}]} for m in request.messages
-        ]
-        # A repair sends the brief again: it is read from the cache then.
-        messages[0]["content"][-1]["cache_control"] = cache
+        messages: list[dict[str, Any]] = [{"role": m.role, "content": _blocks(m)} for m in request.messages]
+        # What is asked next sends all of this again: it is read from the cache then. The first message holds the
+        # brief, the last one all that was said up to here.
+        for m in {0, len(messages) - 1}:
+            messages[m]["content"][-1]["cache_control"] = cache
+        more: dict[str, Any] = {}
+        tools = [t for t in request.tools if not t.grammar]
+        if tools:
+            more["tools"] = [{"name": t.name, "description": t.doc, "input_schema": t.schema} for t in tools]
+            more["tools"][-1]["cache_control"] = cache
+        if request.schema:
+            more["output_config"] = {"format": {"type": "json_schema", "schema": request.schema}}
         answer = self._client.messages.create(
             model=self._model,
             system=[{"type": "text", "text": request.system, "cache_control": cache}],
             messages=messages,
             max_tokens=request.max_tokens,
             timeout=timeout_s,
+            **more,
         )
         if not isinstance(answer.content, list):
             raise ValueError("the reply has no content")
         text = "".join(part.text for part in answer.content if part.type == "text")
+        calls = tuple(Call(p.id, p.name, json.dumps(p.input)) for p in answer.content if p.type == "tool_use")
+        kept = ""
+        if calls and any(p.type in ("thinking", "redacted_thinking") for p in answer.content):
+            kept = json.dumps([p.model_dump(mode="json", exclude_none=True) for p in answer.content])
         used = answer.usage
         read = used.cache_read_input_tokens or 0
         written = used.cache_creation_input_tokens or 0
@@ -68,12 +83,34 @@ class AnthropicModel:
             outcome, detail = "refused", text.strip()[:300] or "the model refused"
         elif answer.stop_reason in ("max_tokens", "model_context_window_exceeded"):
             outcome, detail = "truncated", f"cut: {answer.stop_reason}"
-        elif not text.strip():
+        elif not text.strip() and not calls:
             outcome, detail = "empty", "the reply has no text"
-        return Reply(text, outcome, usage, detail)
+        return Reply(text, outcome, usage, detail, calls, kept)
 
     def close(self) -> None:
         with self._lock:
             if self._client is not None:
                 self._client.close()
                 self._client = None
+
+
+def _blocks(m: Message) -> list[dict[str, Any]]:
+    """A message's content; never empty, since the API refuses that."""
+    if m.kept:
+        found: list[dict[str, Any]] = json.loads(m.kept)
+        return found
+    blocks: list[dict[str, Any]] = [
+        {"type": "tool_result", "tool_use_id": r.id, "content": [{"type": "text", "text": r.text or "(nothing)"}]}
+        for r in m.results
+    ]
+    if m.text.strip() or not (m.calls or m.results):
+        blocks.append({"type": "text", "text": m.text})
+    return blocks + [{"type": "tool_use", "id": c.id, "name": c.name, "input": _input(c)} for c in m.calls]
+
+
+def _input(call: Call) -> dict[str, Any]:
+    try:
+        found = json.loads(call.arguments or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

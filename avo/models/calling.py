@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from archive.records import Exchange, Spend
+from archive.records import Exchange, Hypothesis, Spend
 from avo.errors import Halted, HarnessUnavailable, UserMistake
 from avo.models.prices import most, spend
 from avo.models.protocol import Model, Reply, Request, Trouble
@@ -37,14 +37,34 @@ class Waits:
 WAITS = Waits()
 
 
+class Lacks(Exception):
+    """The endpoint takes no tools, no grammar or no schema. what: which of them."""
+
+    def __init__(self, what: str, message: str) -> None:
+        super().__init__(message)
+        self.what = what
+
+
 class Journal(Protocol):
-    """Where requests and replies are kept, and who says whether one may be sent."""
+    """Where requests and replies are kept, and who says whether one may be sent; and where an agent's notes go.
+
+    `withheld`: a request that was not sent, and which limit it would have passed. `at`: what was asked for an earlier
+    proposal, one whose verdict the brief shows; empty for any other.
+    """
 
     def recall(self, model: str, request: str) -> str | None: ...
 
     def ask(self, model: str, request: str, maximum: Spend) -> int: ...
 
     def answered(self, exchange: int, reply: str, outcome: str, spent: Spend) -> None: ...
+
+    def withheld(self, model: str, request: str, reason: str) -> None: ...
+
+    def at(self, k: int) -> list[Exchange]: ...
+
+    def note(self, topic: str, body: str) -> None: ...
+
+    def nominate(self, hypothesis: Hypothesis, detail: Mapping[str, Any]) -> None: ...
 
 
 class Unkept:
@@ -58,20 +78,38 @@ class Unkept:
 
     def answered(self, exchange: int, reply: str, outcome: str, spent: Spend) -> None: ...
 
+    def withheld(self, model: str, request: str, reason: str) -> None: ...
+
+    def at(self, k: int) -> list[Exchange]:
+        return []
+
+    def note(self, topic: str, body: str) -> None: ...
+
+    def nominate(self, hypothesis: Hypothesis, detail: Mapping[str, Any]) -> None: ...
+
 
 class RunJournal:
     """The journal of proposal k of a run, in its archive.
 
     A reply that an earlier session journalled and could not use, because it was killed, is used and not bought again.
-    limit: called with the most that a request can cost, gives the reason why it may not be sent, or None.
+    limit: called with the most that a request can cost, gives the reason why it may not be sent, or None. seen: the
+    last proposal whose verdict counts; past: the exchanges of one proposal.
     """
 
     def __init__(
-        self, writer: RunWriter, k: int, earlier: Sequence[Exchange], limit: Callable[[Spend], str | None]
+        self,
+        writer: RunWriter,
+        k: int,
+        earlier: Sequence[Exchange],
+        limit: Callable[[Spend], str | None],
+        seen: int = 0,
+        past: Callable[[int], list[Exchange]] | None = None,
     ) -> None:
         self._writer = writer
         self._k = k
         self._limit = limit
+        self._seen = seen
+        self._past = past
         self._lock = threading.Lock()
         self._earlier = [e for e in earlier if e.reply is not None and e.outcome in REPLIED]
 
@@ -91,6 +129,18 @@ class RunJournal:
     def answered(self, exchange: int, reply: str, outcome: str, spent: Spend) -> None:
         self._writer.answered(exchange, reply, outcome, spent)
 
+    def withheld(self, model: str, request: str, reason: str) -> None:
+        self._writer.answered(self._writer.ask(self._k, model, request, Spend()), reason, "withheld", Spend())
+
+    def at(self, k: int) -> list[Exchange]:
+        return self._past(k) if self._past is not None and 0 < k <= self._seen else []
+
+    def note(self, topic: str, body: str) -> None:
+        self._writer.note(self._k, redacted(body), redacted(topic))
+
+    def nominate(self, hypothesis: Hypothesis, detail: Mapping[str, Any]) -> None:
+        self._writer.nominate(self._k, hypothesis, detail)
+
 
 def converse(
     model: Model,
@@ -104,7 +154,8 @@ def converse(
     """The model's reply. stop: set when the run is to end at once; seconds: what is left of its time, after which a
     request that is under way is waited for and none is sent again. What it takes is booked by whoever calls.
 
-    Raises Halted, HarnessUnavailable where the provider stays away, UserMistake where it does not take the request.
+    Raises Halted, HarnessUnavailable where the provider stays away, UserMistake where it does not take the request,
+    Lacks where what it does not take is the tools, the grammar or the schema.
     """
     stop = stop or threading.Event()
     end = None if seconds is None else time.monotonic() + seconds
@@ -115,7 +166,11 @@ def converse(
     maximum = most(model.price, request)
     wait_s = waits.first_s
     for attempt in range(1, waits.attempts + 1):
-        exchange = journal.ask(model.name, text, maximum)
+        try:
+            exchange = journal.ask(model.name, text, maximum)
+        except Halted as halted:
+            journal.withheld(model.name, text, halted.reason)
+            raise
         try:
             reply = _attempt(model, request, stop, waits.timeout_s)
         except Halted:
@@ -123,6 +178,10 @@ def converse(
             raise
         except Trouble as error:
             journal.answered(exchange, redacted(str(error)), error.kind, maximum if error.billed else Spend())
+            if error.kind == "withheld":  # in a replay
+                raise Halted(str(error)) from None
+            if error.kind.removeprefix("no ") in ("tools", "grammar", "schema"):
+                raise Lacks(error.kind.removeprefix("no "), str(error)) from None
             if not error.again:
                 raise _final(model, error) from None
             wait = wait_s if error.after_s is None else error.after_s
@@ -140,7 +199,8 @@ def converse(
             journal.answered(exchange, redacted(f"{type(error).__name__}: {error}"), "failed", Spend())
             raise
         else:
-            reply = replace(reply, text=redacted(reply.text), detail=redacted(reply.detail))
+            calls = tuple(replace(c, arguments=redacted(c.arguments)) for c in reply.calls)
+            reply = replace(reply, text=redacted(reply.text), detail=redacted(reply.detail), calls=calls)
             journal.answered(exchange, reply.to_json(), reply.outcome, spend(model.price, reply.usage))
             return reply
     raise AssertionError("unreachable")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import email.utils
 import os
+import re
 from typing import Any
 
 from avo.errors import UserMistake
-from avo.models.protocol import Trouble
+from avo.models.protocol import Request, Trouble
 from avo.models.secrets import redacted
 
 _MISSING = "the models need their SDKs: pip install 'avo-kernels[models]'"
@@ -54,6 +55,24 @@ def trouble(kit: Any, error: Exception, *keys: str) -> Trouble:
         return Trouble("no connection", redacted(f"{text}{cause}", *keys), again=True)
     # A reply that is cut or is no JSON: it was made, so it may be billed.
     return Trouble("broken reply", f"{type(error).__name__}: {text}", again=True, billed=True)
+
+
+_LACKS = {
+    "tools": re.compile(r"\btools?\b|tool_choice|function call|--jinja", re.IGNORECASE),
+    "grammar": re.compile(r"grammar|structured.?output|guided", re.IGNORECASE),
+    "schema": re.compile(r"response_format|json_schema|output_config|output_format|schema", re.IGNORECASE),
+}
+
+
+def lacking(found: Trouble, request: Request) -> Trouble:
+    """An error that says that the endpoint takes no tools, grammar or schema, as "no tools" and so on; others as they
+    are. Servers answer with 400, 404, 422, 500 or 501, so what the message names decides."""
+    if found.kind not in ("bad request", "unknown model", "server error"):
+        return found
+    for part, pattern in _LACKS.items():
+        if getattr(request, part) and pattern.search(str(found)):
+            return Trouble(f"no {part}", str(found), again=False)
+    return found
 
 
 def _wait(headers: Any) -> float | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from avo.errors import UserMistake
-from avo.models.endpoint import key_from, sdk, trouble
+from avo.models.endpoint import key_from, lacking, sdk, trouble
 from avo.models.prices import Price
-from avo.models.protocol import Outcome, Reply, Request, Trouble, Usage
+from avo.models.protocol import Call, Message, Outcome, Reply, Request, Trouble, Usage
 
 
 class _Endpoint:
@@ -42,7 +44,7 @@ class _Endpoint:
         except (Trouble, UserMistake):
             raise
         except Exception as error:
-            raise trouble(kit, error, self._client.api_key) from None
+            raise lacking(trouble(kit, error, self._client.api_key), request) from None
 
     def _send(self, request: Request, timeout_s: float) -> Reply:
         raise NotImplementedError
@@ -55,26 +57,45 @@ class _Endpoint:
 
 
 class OpenAIModel(_Endpoint):
-    """The Responses API with plain text; nothing is stored at the provider."""
+    """The Responses API; nothing is stored at the provider, so what the model thought is sent back, encrypted by it."""
+
+    takes: ClassVar = frozenset({"tools", "lark", "schema"})
 
     def _send(self, request: Request, timeout_s: float) -> Reply:
+        more: dict[str, Any] = {}
+        if request.tools:
+            more["tools"] = [_response_tool(t) for t in request.tools]
+            more["parallel_tool_calls"] = False
+            if not self._model.startswith(("gpt-4", "gpt-3")):  # these think nothing
+                more["include"] = ["reasoning.encrypted_content"]
+        if request.schema:
+            form = {"type": "json_schema", "name": "answer", "schema": request.schema, "strict": True}
+            more["text"] = {"format": form}
         answer = self._client.responses.create(
             model=self._model,
             instructions=request.system,
-            input=[{"role": m.role, "content": m.text} for m in request.messages],
+            input=[item for m in request.messages for item in _response_items(m)],
             max_output_tokens=request.max_tokens,
             store=False,
             timeout=timeout_s,
+            **more,
         )
-        texts, refusals = [], []
+        texts, refusals, calls = [], [], []
         if not isinstance(answer.output, list):
             raise ValueError("the reply has no output")
         for item in answer.output:
+            if item.type == "function_call":
+                calls.append(Call(item.call_id, item.name, item.arguments or ""))
+            elif item.type == "custom_tool_call":
+                calls.append(Call(item.call_id, item.name, item.input or "", free=True))
             for part in getattr(item, "content", None) or ():
                 if part.type == "output_text":
                     texts.append(part.text)
                 elif part.type == "refusal":
                     refusals.append(part.refusal)
+        kept = ""
+        if calls and any(item.type == "reasoning" for item in answer.output):
+            kept = json.dumps([item.model_dump(mode="json", exclude_none=True) for item in answer.output])
         usage = answer.usage
         counted = (
             Usage()
@@ -90,20 +111,65 @@ class OpenAIModel(_Endpoint):
         if answer.status == "failed":
             failure = getattr(answer.error, "message", "") or "the provider gives no reason"
             raise Trouble("server error", failure, again=True, billed=True)
-        return _reply("".join(texts), refusals, why, counted)
+        return _reply("".join(texts), refusals, why, counted, calls, kept)
+
+
+def _response_tool(tool: Any) -> dict[str, Any]:
+    if tool.grammar:
+        form = {"type": "grammar", "syntax": "lark", "definition": tool.grammar}
+        return {"type": "custom", "name": tool.name, "description": tool.doc, "format": form}
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.doc,
+        "parameters": tool.schema,
+        "strict": False,
+    }
+
+
+def _response_items(m: Message) -> Iterable[dict[str, Any]]:
+    if m.kept:
+        yield from json.loads(m.kept)
+        return
+    for r in m.results:
+        kind = "custom_tool_call_output" if r.free else "function_call_output"
+        yield {"type": kind, "call_id": r.id, "output": r.text}
+    if m.text:
+        yield {"role": m.role, "content": m.text}
+    for c in m.calls:
+        if c.free:
+            yield {"type": "custom_tool_call", "call_id": c.id, "name": c.name, "input": c.arguments}
+        else:
+            yield {"type": "function_call", "call_id": c.id, "name": c.name, "arguments": c.arguments}
 
 
 class ChatModel(_Endpoint):
-    """Chat completions at an address of one's own: vLLM, Ollama, llama.cpp and others."""
+    """Chat completions at an address of one's own: vLLM, Ollama, llama.cpp and others.
+
+    A grammar goes out under the names of llama.cpp (`grammar`) and vLLM (`structured_outputs`); a server that knows
+    neither leaves the reply free.
+    """
+
+    takes: ClassVar = frozenset({"tools", "gbnf", "schema"})
 
     def _key(self) -> str:
         return key_from(self._key_env) if self._key_env else "none"
 
     def _send(self, request: Request, timeout_s: float) -> Reply:
-        messages = [{"role": "system", "content": request.system}]
-        messages += [{"role": m.role, "content": m.text} for m in request.messages]
+        messages: list[dict[str, Any]] = [{"role": "system", "content": request.system}]
+        messages += [part for m in request.messages for part in _chat_messages(m)]
+        more: dict[str, Any] = {}
+        tools = [t for t in request.tools if not t.grammar]
+        if tools:
+            shown = [{"name": t.name, "description": t.doc, "parameters": t.schema} for t in tools]
+            more["tools"] = [{"type": "function", "function": f} for f in shown]
+        if request.grammar:
+            more["extra_body"] = {"grammar": request.grammar, "structured_outputs": {"grammar": request.grammar}}
+        if request.schema:
+            form = {"name": "answer", "schema": request.schema, "strict": True}
+            more["response_format"] = {"type": "json_schema", "json_schema": form}
         answer = self._client.chat.completions.create(
-            model=self._model, messages=messages, max_tokens=request.max_tokens, timeout=timeout_s
+            model=self._model, messages=messages, max_tokens=request.max_tokens, timeout=timeout_s, **more
         )
         if not answer.choices:
             raise ValueError("the reply has no choices")
@@ -119,16 +185,35 @@ class ChatModel(_Endpoint):
         )
         refusals = [choice.message.refusal] if getattr(choice.message, "refusal", None) else []
         why = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(choice.finish_reason or "", "")
-        return _reply(choice.message.content or "", refusals, why, counted)
+        calls = [
+            Call(c.id or f"call-{n}", c.function.name or "", c.function.arguments or "")
+            for n, c in enumerate(choice.message.tool_calls or ())
+            if getattr(c, "function", None) is not None
+        ]
+        return _reply(choice.message.content or "", refusals, why, counted, calls)
 
 
-def _reply(text: str, refusals: list[str], why: str, usage: Usage) -> Reply:
+def _chat_messages(m: Message) -> Iterable[dict[str, Any]]:
+    for r in m.results:
+        yield {"role": "tool", "tool_call_id": r.id, "content": r.text}
+    if m.calls:
+        called = [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in m.calls
+        ]
+        yield {"role": m.role, "content": m.text or None, "tool_calls": called}
+    elif m.text or not m.results:
+        yield {"role": m.role, "content": m.text}
+
+
+def _reply(
+    text: str, refusals: list[str], why: str, usage: Usage, calls: list[Call] | None = None, kept: str = ""
+) -> Reply:
     outcome: Outcome = "ok"
     detail = ""
     if refusals or why == "content_filter":
         outcome, detail = "refused", " ".join(refusals) or "stopped by the provider's content filter"
     elif why:
         outcome, detail = "truncated", f"cut: {why}"
-    elif not text.strip():
+    elif not text.strip() and not calls:
         outcome, detail = "empty", "the reply has no text"
-    return Reply(text, outcome, usage, detail)
+    return Reply(text, outcome, usage, detail, tuple(calls or ()), kept)

@@ -18,8 +18,15 @@ class ScriptedModel:
     A text costs a token for every four characters. After the last entry the last one holds.
     """
 
-    def __init__(self, script: Sequence[Line], name: str = "scripted", price: Price | None = None) -> None:
+    def __init__(
+        self,
+        script: Sequence[Line],
+        name: str = "scripted",
+        price: Price | None = None,
+        takes: Iterable[str] = (),
+    ) -> None:
         self.name = name
+        self.takes = frozenset(takes)
         self.price = price
         self.requests: list[Request] = []
         self._script = tuple(script)
@@ -42,23 +49,32 @@ class ScriptedModel:
 class ReplayModel:
     """Answers a request with the reply that a journal holds for it; equal ones in the order in which they were made.
 
-    One that the journal does not hold is a Trouble: then the run goes another way than the recorded one.
+    One that the journal does not hold is a Trouble: then the run goes another way than the recorded one. What the
+    endpoint did not take, and what was not sent because the budget was spent, is so again. takes: of the endpoint.
     """
 
-    def __init__(self, name: str, exchanges: Iterable[Exchange]) -> None:
+    def __init__(self, name: str, exchanges: Iterable[Exchange], takes: Iterable[str] = ()) -> None:
         self.name = name
         self.price = Price(source="replay")
+        self.takes = frozenset(takes)
         self._lock = threading.Lock()
         self._replies: dict[str, list[str]] = {}
+        self._instead: dict[str, tuple[str, str]] = {}
         for e in exchanges:
             if e.reply is not None and e.outcome in ("ok", "truncated", "refused", "empty"):
                 self._replies.setdefault(e.request, []).append(e.reply)
+            elif e.outcome in ("no tools", "no grammar", "no schema", "withheld"):
+                self._instead[e.request] = (e.outcome, e.reply or "")
 
     def send(self, request: Request, timeout_s: float) -> Reply:
         from avo.models.secrets import redacted
 
         with self._lock:
-            found = self._replies.get(redacted(request.to_json()))
+            text = redacted(request.to_json())
+            found = self._replies.get(text)
+            if not found and text in self._instead:
+                kind, message = self._instead[text]
+                raise Trouble(kind, message, again=False)
             if not found:
                 raise Trouble("not recorded", "the journal holds no reply to this request", again=False)
             return Reply.from_json(found.pop(0))

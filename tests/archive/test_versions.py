@@ -253,6 +253,10 @@ def locked_out(old: Path) -> Iterator[Path]:
     """The archive of an ordinary user, in a folder of theirs; root steps down to be one."""
     folder = Path(tempfile.mkdtemp())
     path = folder / "old.db"
+    open_archive(old).close()  # upgraded: who may not write cannot do that
+    connection = sqlite3.connect(old)
+    connection.execute("PRAGMA journal_mode=DELETE")
+    connection.close()
     path.write_bytes(old.read_bytes())
     root = os.geteuid() == 0
     if root:

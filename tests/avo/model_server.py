@@ -14,7 +14,9 @@ from typing import Any
 @dataclass(frozen=True)
 class Say:
     """One answer. status other than 200: an error with `text` as its message. hang_s: silence before it. cut: only half
-    of the JSON is sent. raw: this body instead of a proper one. stop: "", "length" or "refusal"."""
+    of the JSON is sent. raw: this body instead of a proper one. stop: "", "length" or "refusal". calls: of tools, each
+    its name and its arguments, a dict, or a text as it is to be sent; a name that ends in `_edit` is a custom tool's.
+    thinks: before them, in the provider's own form."""
 
     text: str = ""
     status: int = 200
@@ -24,6 +26,8 @@ class Say:
     raw: str | None = None
     stop: str = ""
     code: str = ""
+    calls: tuple[tuple[str, dict[str, Any] | str], ...] = ()
+    thinks: bool = False
 
 
 Script = Sequence["Say | Callable[[dict[str, Any]], Say]"]
@@ -95,8 +99,17 @@ def _body(path: str, say: Say) -> dict[str, Any]:
             "type": "message",
             "role": "assistant",
             "model": "m",
-            "content": [{"type": "text", "text": say.text}] if say.text else [],
-            "stop_reason": {"length": "max_tokens", "refusal": "refusal"}.get(say.stop, "end_turn"),
+            "content": [
+                *([{"type": "thinking", "thinking": "hm", "signature": "c2ln"}] if say.thinks else []),
+                *([{"type": "text", "text": say.text}] if say.text else []),
+                *[
+                    {"type": "tool_use", "id": f"toolu_{n}", "name": name, "input": _object(arguments)}
+                    for n, (name, arguments) in enumerate(say.calls)
+                ],
+            ],
+            "stop_reason": {"length": "max_tokens", "refusal": "refusal"}.get(
+                say.stop, "tool_use" if say.calls else "end_turn"
+            ),
             "stop_sequence": None,
             "usage": {
                 "input_tokens": 100,
@@ -118,7 +131,15 @@ def _body(path: str, say: Say) -> dict[str, Any]:
             "status": "incomplete" if say.stop == "length" else "completed",
             "incomplete_details": {"reason": "max_output_tokens"} if say.stop == "length" else None,
             "error": None,
-            "output": [message] if say.text else [],
+            "output": [
+                *(
+                    [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "ZW5j"}]
+                    if say.thinks
+                    else []
+                ),
+                *([message] if say.text else []),
+                *[_response_call(n, name, arguments) for n, (name, arguments) in enumerate(say.calls)],
+            ],
             "parallel_tool_calls": False,
             "tool_choice": "auto",
             "tools": [],
@@ -133,6 +154,11 @@ def _body(path: str, say: Say) -> dict[str, Any]:
     content: dict[str, Any] = {"role": "assistant", "content": say.text}
     if say.stop == "refusal":
         content = {"role": "assistant", "content": None, "refusal": say.text}
+    if say.calls:
+        content["tool_calls"] = [
+            {"id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": _text(arguments)}}
+            for n, (name, arguments) in enumerate(say.calls)
+        ]
     return {
         "id": "c",
         "object": "chat.completion",
@@ -141,3 +167,18 @@ def _body(path: str, say: Say) -> dict[str, Any]:
         "choices": [{"index": 0, "message": content, "finish_reason": "length" if say.stop == "length" else "stop"}],
         "usage": {"prompt_tokens": 1000, "completion_tokens": 50, "total_tokens": 1050},
     }
+
+
+def _text(arguments: dict[str, Any] | str) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
+def _object(arguments: dict[str, Any] | str) -> Any:
+    return {"text": arguments} if isinstance(arguments, str) else arguments
+
+
+def _response_call(n: int, name: str, arguments: dict[str, Any] | str) -> dict[str, Any]:
+    if name.endswith("_edit"):
+        return {"type": "custom_tool_call", "id": f"ctc_{n}", "call_id": f"call_{n}", "name": name, "input": arguments}
+    found = {"type": "function_call", "id": f"fc_{n}", "call_id": f"call_{n}", "name": name, "status": "completed"}
+    return found | {"arguments": _text(arguments)}

@@ -40,7 +40,9 @@ def rows(run: Run) -> list[tuple[Any, ...]]:
 
 
 def numbered(request: Request) -> str:
-    """A new program for each step, from the brief alone, as a model's reply would be."""
+    """A new program for each step, from the brief alone, as a model's reply would be; a reviewer's where it is one."""
+    if "# Step " not in request.messages[0].text:
+        return "Try what was never tried."
     k = int(request.messages[0].text.split("# Step ", 1)[1].split(":", 1)[0])
     return f"why: try {k}\nexpect: 1.1\n```\n{program(2 << k // 4 % 6, (1, 2, 4, 8)[k % 4])}```"
 
