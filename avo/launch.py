@@ -318,6 +318,8 @@ def _name(part: Any, kind: str) -> str | None:
 
 
 def _full(name: str) -> str:
+    if split := plugins.with_path(name):
+        return f"{split[0]}:{Path(split[1]).expanduser().resolve()}"
     if not plugins.is_file(name):
         return name
     path, colon, attribute = name.partition(".py:")

@@ -35,7 +35,10 @@ BUILTIN_EVALUATORS = {
     "local": "evaluators.judge:LocalEvaluator",  # on a machine with the chip `avo.choosing` makes "measured" of it
     "predicted": "evaluators.judge:LocalEvaluator",
     "measured": "evaluators.measured:MeasuredEvaluator",
+    "recorded": "evaluators.recorded:RecordedEvaluator",  # recorded:PATH, a table or a folder of tables
 }
+# A built-in that is nothing without a path takes it after a colon: name -> the parameter that it is.
+_WITH_PATH = {"recorded": "tables"}
 BUILTIN_MODELS: dict[str, str] = {}
 
 
@@ -146,8 +149,10 @@ def create(kind: str, name: str, available: Mapping[str, Any], options: Mapping[
 
     `options` come from the person (`--set agent_options.x=1`); one that the class does not take is their mistake.
     """
-    found = load(kind, name)
     options = dict(options or {})
+    if kind == "evaluator" and (split := with_path(name)):
+        name, options = split[0], options | {_WITH_PATH[split[0]]: split[1]}
+    found = load(kind, name)
     if not callable(found) or (not inspect.isclass(found) and all(hasattr(found, m) for m in _METHODS[kind])):
         if options:
             raise UserMistake(f"the {kind} '{name}' is a ready object and takes no options; got {', '.join(options)}")
@@ -163,6 +168,12 @@ def create(kind: str, name: str, available: Mapping[str, Any], options: Mapping[
     if missing:
         raise UserMistake(f"the {kind} '{name}' lacks {' and '.join(f'{m}()' for m in missing)}: see docs/plugins.md")
     return made
+
+
+def with_path(name: str) -> tuple[str, str] | None:
+    """(evaluator, path) of a name like `recorded:FOLDER`; None for any other name."""
+    head, colon, path = name.partition(":")
+    return (head, path) if colon and path and head in _WITH_PATH else None
 
 
 def usable(kind: str, tell: Callable[[str], None]) -> list[Any]:
@@ -332,7 +343,7 @@ def _guarded(what: str, call: Callable[[], Any]) -> Any:
     except UserMistake:
         raise
     except Exception as error:
-        raise UserMistake(_told(what, error)) from error
+        raise UserMistake(str(error) if getattr(error, "for_people", False) else _told(what, error)) from error
 
 
 def _told(what: str, error: Exception) -> str:

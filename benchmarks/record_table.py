@@ -1,6 +1,7 @@
 """Records full grids of schedules on the chip that is here: every point compiled, checked, timed in one regime.
 
 python benchmarks/record_table.py --out DIR [--minutes 9] [--only NAME...]         on a machine with an H200
+python benchmarks/record_table.py --out DIR --resume DIR                          what earlier runs left, the near best
 python benchmarks/record_table.py --out DIR --simulate                            a few small points on the CPU
 
 The grids are those of `GRIDS`: values that a person would write down before any search, each point a program of the
@@ -58,10 +59,12 @@ from evaluators.targets import target
 HERE = Path(__file__).resolve().parent
 UNTIMED_S, TIMED_S = 0.015, 0.030
 SLOW = 2.0  # times the best so far: one short sample is enough to know that
-NEAR = (1.5, 1.25, 1.1)  # times the best: who gets a second, a third, and all further samples
+NEAR_AGAIN = 1.25  # times the best: whose points a resumed run loads again
+NEAR = (1.1, 1.25, 1.1, 1.5, 1.1)  # times the best: who gets a sample in the first, second, ... and all further rounds
 MOST_SAMPLES = 9
 BATCH = 20
 COMPILE_S = 60.0
+FACTS = ("registers", "spills", "shared_bytes", "occupancy_blocks", "code_bytes")
 
 
 @dataclass(frozen=True)
@@ -224,6 +227,13 @@ class Recorder:
         grids = [_small(g) if flags.simulate else g for g in GRIDS]
         grids = [g for g in grids if not flags.only or g.name in flags.only]
         self.tables = [self._table(g, name, w) for g in grids for name, w in g.workloads.items()]
+        self.runs: list[str] = []
+        if flags.resume:
+            for table in self.tables:
+                self._take(table, json.loads((Path(flags.resume) / f"{table.name}.json").read_text()))
+            with gzip.open(Path(flags.resume) / "machine_code.json.gz") as file:
+                self.machines = json.load(file)
+        self.runs.append(self.command + (" --resume benchmarks/data/tables" if flags.resume else ""))
 
     def _table(self, grid: Grid, name: str, workload: Workload) -> Table:
         rng = generator(8, "table", name)
@@ -231,8 +241,32 @@ class Recorder:
         work = job(wanted, parse(wanted.seed), workload, "normal", int(rng.integers(2**62)), rng, rotate=True)
         return Table(name, grid, workload, work, {p: Row() for p in grid.points()}, {p: Row() for p in grid.peers})
 
+    def _take(self, table: Table, data: dict[str, Any]) -> None:
+        """What an earlier run found; a point that it did not come to is open again."""
+        self.runs = list(data.get("runs", [data["command"]]))
+        for row, point in zip(table.rows.values(), data["points"], strict=True):
+            if point["status"] in ("compiled", "not reached"):
+                continue
+            row.status, row.message, row.slow = point["status"], point.get("message", ""), point.get("slow", False)
+            row.predicted_s = point.get("predicted_s")
+            row.facts = {k: point[k] for k in FACTS if k in point}
+            clocks = point.get("mhz", [])
+            row.samples = [{"seconds": s, "sm_mhz": m} for s, m in zip(point.get("s", []), clocks, strict=True)]
+        for name, peer in data["peers"].items():
+            pairs = zip(peer["seconds"], peer["mhz"], strict=True)
+            table.peers[name].samples = [{"seconds": s, "sm_mhz": m} for s, m in pairs]
+
+    def open(self, table: Table, point: tuple[int | str, ...]) -> bool:
+        """Whether this run has to look at the point: nobody has, or it is near the best."""
+        row = table.rows[point]
+        return not row.status or row.seconds <= NEAR_AGAIN * table.best
+
     def said(self, *what: object) -> None:
         print(f"{time.monotonic() - self.began:7.1f} s ", *what, flush=True)
+
+    @property
+    def duels_s(self) -> float:
+        return 1.5 * sum(len(t.peers) for t in self.tables)
 
     @property
     def left(self) -> float:
@@ -263,22 +297,17 @@ class Recorder:
             key = f"{grid.name} {json.dumps(point)} {json.dumps(dict(tables[0].workload.params))}"
             with self.lock:
                 self.machines[key] = m.model_dump(mode="json", exclude={"texts"}, exclude_defaults=True)
-            facts = {
-                "registers": m.registers,
-                "spills": m.spills,
-                "shared_bytes": m.shared_bytes,
-                "occupancy_blocks": m.occupancy_blocks,
-                "code_bytes": m.code_bytes,
-            }
+            facts = {name: getattr(m, name) for name in FACTS}
             for row in rows:
                 row.facts = facts
         for row, result in zip(rows, case.results, strict=False):
             row.predicted_s = result.predicted_s
         for row in rows:
-            row.status, row.message = str(status), message[:200]
             if status is Status.OK and case.lowered is not None:
-                row.status = "compiled"
+                row.status = row.status or "compiled"
                 row.source = {"source": case.lowered.source, "entry": case.lowered.entry, "name": json.dumps(point)}
+            else:
+                row.status, row.message = str(status), message[:200]
         if status is Status.OK:
             self.ready.put((grid, point, tables))
 
@@ -312,16 +341,28 @@ class Recorder:
         row.slow = found["slow"]
         self.missed = found["missed"]
 
-    def round(self, table: Table, chosen: list[tuple[int | str, ...]]) -> None:
-        """One more sample of each, in batches that begin and end with the vendor's kernels."""
-        for i in range(0, len(chosen), BATCH):
-            if self.left < 15:
-                return
-            batch = [table.rows[p] for p in chosen[i : i + BATCH]]
+    def round(self, near: float) -> int:
+        """One more sample of what is so near its table's best, in batches that begin with the vendor's kernels."""
+        batches: list[tuple[Table, list[Row]]] = []
+        for table in self.tables:
+            chosen = [
+                r
+                for r in table.rows.values()
+                if r.source is not None and r.seconds <= near * table.best and len(r.samples) < MOST_SAMPLES
+            ]
+            self.rng.shuffle(chosen)
+            batches += [(table, chosen[i : i + BATCH]) for i in range(0, len(chosen), BATCH)]
+        self.rng.shuffle(batches)
+        count = 0
+        for table, batch in batches:
+            if self.left < self.duels_s + 6:
+                break
             peers = [r for r in table.peers.values() if r.source is not None]
             rows = [*peers, *batch]
             for row, sample in zip(rows, self._samples(table, rows), strict=False):
                 row.samples.append(sample)
+            count += len(batch)
+        return count
 
     def _samples(self, table: Table, rows: list[Row]) -> list[dict[str, Any]]:
         points = [r.source for r in rows]
@@ -358,8 +399,14 @@ class Recorder:
             kinds: dict[str, list[Table]] = {}
             for table in (t for t in self.tables if t.grid.name == grid.name):
                 kinds.setdefault(json.dumps(dict(table.workload.params)), []).append(table)
-            cases += [(grid, point, tables) for point in grid.points() for tables in kinds.values()]
+            cases += [
+                (grid, point, wanted)
+                for point in grid.points()
+                for tables in kinds.values()
+                if (wanted := [t for t in tables if self.open(t, point)])
+            ]
         self.rng.shuffle(cases)
+        cases.sort(key=lambda case: all(t.rows[case[1]].status for t in case[2]))  # what nobody looked at comes first
         self.said(len(cases), "kernels to compile for", sum(len(t.rows) for t in self.tables), "points")
         self.compile_pool.warm(("compile",))
         facts = self.call("device_facts", {}, 180.0)
@@ -370,7 +417,7 @@ class Recorder:
         self.start_peers()
         self.said("heated:", self.call("table_heat", {}, 60.0))
         written, screened = time.monotonic(), 0
-        while self.left > 25:
+        while self.left > self.duels_s + 8:
             try:
                 _, point, tables = self.ready.get(timeout=0.02)
             except queue.Empty:
@@ -389,22 +436,12 @@ class Recorder:
         for w in waiting:
             w.cancel()
         self.write()
-        duels_s = 3.0 * sum(len(t.peers) for t in self.tables)
-        for turn in itertools.count(1):
-            near = NEAR[min(turn, len(NEAR)) - 1]
-            found = 0
-            for table in self.tables:
-                chosen = [
-                    p for p, r in table.rows.items() if r.seconds <= near * table.best and len(r.samples) < MOST_SAMPLES
-                ]
-                found += len(chosen)
-                self.rng.shuffle(chosen)
-                if self.left > duels_s + 15:
-                    self.round(table, chosen)
-            self.said(f"round {turn}: {found} points")
-            self.write()
-            if not found or self.left < duels_s + 25:
+        for turn in itertools.count():
+            found = self.round(NEAR[min(turn, len(NEAR) - 1)])
+            self.said(f"round {turn + 1}: {found} points")
+            if not found or self.left < self.duels_s + 8:
                 break
+        self.write()
         for table in self.tables:
             self.duel(table)
         self.write()
@@ -433,7 +470,8 @@ class Recorder:
             "device": {k: self.device[k] for k in kept if k in self.device},
             "versions": environment(self.hw)["versions"],
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "command": self.command,
+            "command": self.runs[0],
+            "runs": self.runs,
             "regime": {
                 "name": "sustained",
                 "untimed_s": UNTIMED_S,
@@ -518,6 +556,7 @@ def main() -> int:
     parser.add_argument("--out", required=True)
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--only", nargs="*", default=[], help="names of grids: " + ", ".join(g.name for g in GRIDS))
+    parser.add_argument("--resume", metavar="DIR", help="go on from the tables of an earlier run")
     parser.add_argument("--simulate", action="store_true")
     recorder = Recorder(parser.parse_args())
     try:

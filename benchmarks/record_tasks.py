@@ -45,6 +45,7 @@ def _segment(arm: Arm, untimed_s: float, timed_s: float) -> dict[str, Any]:
 def screen_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     """A point on a workload for the first time: errors of its output, then one segment; a short one if it is slow."""
     METER.start()
+    LOAD.pause()  # the check waits for the device some sixty times: behind the load's products it would take longest
     prepared = _prepared(payload["job"])
     point = payload["point"]
     with torch.no_grad(), _guarded():
@@ -56,7 +57,6 @@ def screen_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
             for f in _errors(x, i, prepared)
         ]
         del outputs
-        LOAD.pause()
         arm = _arm(point, prepared)
         slow = arm.call_s > payload["slow_s"]
         sample = _segment(arm, 0.0 if slow else payload["untimed_s"], 0.0 if slow else payload["timed_s"])

@@ -23,7 +23,7 @@ from dsl.hardware import HARDWARE
 from dsl.knobs import knob_named, plain, set_knob, settings
 from dsl.parser import parse
 from dsl.printer import digest
-from dsl.syntax import Program, Schedule
+from dsl.syntax import Block, Program, Schedule
 from dsl.work import Work, work
 from evaluators.evaluation import Evaluation, GateResult, Status, WorkloadResult
 from evaluators.loading import seed_program
@@ -41,6 +41,8 @@ _FACTS = ("registers", "spills", "shared_bytes", "occupancy_blocks", "occupancy_
 
 class TableError(ValueError):
     """A file is no table, or two tables contradict each other."""
+
+    for_people = True  # the message is all that a person needs: no class, no line of ours
 
 
 @dataclass(frozen=True)
@@ -144,26 +146,38 @@ def _row(point: Mapping[str, Any], causes: Sequence[str]) -> Row:
     )
 
 
-def read_tables(where: str | Path | Sequence[str | Path]) -> list[Table]:
-    """The tables of a file, of a folder's `*.json`, or of several of these. Raises TableError."""
-    places = [where] if isinstance(where, str | Path) else list(where)
-    files: list[Path] = []
-    for place in map(Path, places):
-        found = sorted(place.glob("*.json")) if place.is_dir() else [place]
-        if not found:
-            raise TableError(f"{place}: no *.json in this folder")
-        files += found
+def read_tables(where: str | Path) -> list[Table]:
+    """The table of a file, or those of a folder's `*.json`. Raises TableError."""
+    place = Path(where)
+    files = sorted(place.glob("*.json")) if place.is_dir() else [place]
+    if not files:
+        raise TableError(f"{place}: no *.json in this folder")
     return [read_table(path) for path in files]
+
+
+def _rest(program: Program, knobs: Mapping[str, tuple[Value, ...]]) -> frozenset[object]:
+    """All that a schedule says beside the knobs, defaults left out."""
+    found: set[object] = set()
+    schedule = plain(program).schedule
+    for block in (Block((), schedule.pipeline), *schedule.blocks):
+        for d in block.directives:
+            items = [(i.key, i.value) for i in d.items if f"{d.name} {i.key or ''}".strip() not in knobs]
+            if items or (d.name not in knobs and not d.items):
+                bare = tuple(value for key, value in items if key is None)
+                found.add((block.writes, d.chips, d.name, bare, frozenset(i for i in items if i[0] is not None)))
+    return frozenset(found)
 
 
 class RecordedEvaluator:
     """Replays tables; implements `evaluators.protocol.Evaluator`. Times are measured ones, taken when it says.
 
-    tables: a file, a folder, or several of them. A target's workloads all have to be recorded, on one grid.
+    tables: a file, a folder, or tables that were read. A target's workloads all have to be recorded, on one grid.
     """
 
-    def __init__(self, tables: str | Path | Sequence[str | Path]) -> None:
-        self.tables = read_tables(tables)
+    def __init__(self, tables: str | Path | Sequence[Table] = ()) -> None:
+        if not tables:
+            raise TableError("the evaluator 'recorded' replays tables: name a file or a folder, recorded:PATH")
+        self.tables = read_tables(tables) if isinstance(tables, str | Path) else list(tables)
         self.key = hashlib.sha256(repr([(t.head, t.knobs, t.rows) for t in self.tables]).encode()).hexdigest()[:16]
         self._by_workload: dict[tuple[str, str], Table] = {}
         for table in self.tables:
@@ -173,7 +187,6 @@ class RecordedEvaluator:
                 raise TableError(f"tables {other} and {table.name} are both of {table.target}, {table.workload.name}")
             self._by_workload[place] = table
         self._settings: dict[tuple[str, str], Setting | str] = {}
-        self._points: dict[tuple[str, Setting], str] = {}
         self._floors: dict[tuple[str, str], tuple[Work, Any]] = {}
         self._lock = threading.Lock()
 
@@ -249,19 +262,13 @@ class RecordedEvaluator:
                 known = ", ".join(map(str, recorded))
                 return f"{name} = {values.get(name, 'none')} was not recorded; recorded are {known}"
         setting = tuple(values[name] for name in table.knobs)
-        if digest(plain(program)) != self._point(table, setting):
+        if _rest(program, table.knobs) != _rest(table.program, table.knobs):
             held = settings(table.program, hw)
             for name, value in values.items():
                 if name not in table.knobs and value != held.get(name):
                     return f"{name} = {value} was not recorded; all points have {held.get(name, 'none')}"
             return "the schedule has directives that no recorded point has"
         return setting
-
-    def _point(self, table: Table, setting: Setting) -> str:
-        key = (table.name, setting)
-        if key not in self._points:
-            self._points[key] = digest(plain(table.at(setting)))
-        return self._points[key]
 
     # -- what was found there --------------------------------------------------------------------------------------
 

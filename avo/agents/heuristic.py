@@ -64,7 +64,8 @@ class HeuristicAgent:
     """Deterministic under the run's seed. Never offers a program that the check rejects, nor one that was proposed
     before; it gives up where no other is left within reach.
 
-    Option `knobs`: knob name -> values; what it does not name stays as the seed program has it. What the object keeps
+    Option `knobs`: knob name -> values; what it does not name stays as the seed program has it. Option `prediction`:
+    false takes the arithmetic and the judge's predicted shares away, to see what they are worth. What the object keeps
     between calls only saves time: a new one proposes the same.
     """
 
@@ -97,6 +98,7 @@ class _Space:
         self.target = brief.target
         self.options = dict(brief.options)
         given = brief.options.get("knobs")
+        self.predicts = bool(brief.options.get("prediction", True))
         self.open = None if given is None else {str(n): tuple(v) for n, v in dict(given).items()}
         self.sizes: list[Sizes] = [dict(w.sizes) for w in brief.target.workloads] or [{}]
         self._read: dict[str, tuple[Program, str] | None] = {}

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 Value = int | str
+STARTUP = 5  # trials that are drawn at random before the sampler's model is asked
 
 
 def suggestions(
@@ -30,7 +31,7 @@ def suggestions(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(
-            seed=seed % 2**32, n_startup_trials=5, multivariate=True, constant_liar=True, n_ei_candidates=32
+            seed=seed % 2**32, n_startup_trials=STARTUP, multivariate=True, constant_liar=True, n_ei_candidates=32
         )
     study = optuna.create_study(direction="maximize", sampler=sampler)
     for setting, score in tried:

@@ -37,7 +37,10 @@ def evolve(
     ] = None,
     evaluator: Annotated[
         str | None,
-        typer.Option(help="Who judges: a name, module:Class or file.py. [default: local]", metavar="EVALUATOR"),
+        typer.Option(
+            help="Who judges: a name, module:Class, file.py, or recorded:PATH, which replays tables. [default: local]",
+            metavar="EVALUATOR",
+        ),
     ] = None,
     model: Annotated[
         str | None,
@@ -169,10 +172,13 @@ def _mode(parts: Parts) -> tuple[str, str]:
     """Where times come from and why."""
     from evaluators.judge import LocalEvaluator
     from evaluators.measured import MeasuredEvaluator
+    from evaluators.recorded import RecordedEvaluator
 
     chip = parts.hardware
     if isinstance(parts.evaluator, MeasuredEvaluator):
         return "measured", f"on {parts.evaluator.described()}"
+    if isinstance(parts.evaluator, RecordedEvaluator):
+        return "measured", f"nothing is timed now; {parts.evaluator.described()} are replayed"
     if not chip.claims_speed:
         return "none", "the host judges correctness alone, no time is claimed"
     if isinstance(parts.evaluator, LocalEvaluator):

@@ -1,0 +1,216 @@
+"""How many evaluations each search needs where every answer was measured: recorded tables, no GPU.
+
+python benchmarks/search_on_tables.py [--tables DIR] [--seeds 100] [--arms ...] [--write]
+
+Counted is every evaluation, the seed program among them, until a point has 98% of the table's best measured speed. The
+seed program is the first point of the grid, the naive one. All arms see the same knobs and values, and none pays for a
+point that avo's check refuses: random draws the others without repetition; Optuna's TPE, with as many start-up trials
+as the heuristic gives its own sampler, is told that a refused point is bad and asked again. The heuristic "blind" has
+the arithmetic and the prediction's evidence taken away: what it knows then is what was measured.
+
+--write puts the figures into benchmarks/data/search_on_tables.json, from which docs/results/evidence.md is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from avo.agents.heuristic import HeuristicAgent
+from avo.agents.protocol import Brief, Judged
+from avo.agents.sampler import STARTUP
+from dsl.hardware import hardware
+from dsl.parser import parse
+from dsl.printer import digest, print_program
+from evaluators.evaluation import score
+from evaluators.recorded import RecordedEvaluator, Setting, Table, read_tables
+from evaluators.target import Target
+
+HERE = Path(__file__).resolve().parent
+TABLES = HERE / "data" / "tables"
+RESULT = HERE / "data" / "search_on_tables.json"
+SHARE = 0.98
+MOST = 250  # evaluations after which a search counts as having taken so many
+
+
+class Case:
+    """One table as a job for a search."""
+
+    def __init__(self, table: Table, share: float = SHARE) -> None:
+        self.table = table
+        self.hw = hardware(table.chip)
+        self.seed = print_program(table.program)
+        w = (table.workload,)
+        self.target = Target(table.target, _no_reference, self.seed, w, w, w)
+        self.evaluator = RecordedEvaluator([table])
+        best = table.rows[table.best].seconds
+        assert best is not None
+        self.enough_s = best / share
+        self.legal = [s for s, r in table.rows.items() if r.status not in ("check_error", "not_lowered")]
+
+    def found(self, setting: Setting) -> bool:
+        seconds = self.table.rows[setting].seconds
+        return seconds is not None and seconds <= self.enough_s
+
+    @property
+    def start(self) -> Setting:
+        return next(iter(self.table.rows))
+
+    def judged(self, k: int, text: str, parents: tuple[str, ...]) -> Judged:
+        found = self.evaluator.evaluate(text, self.target, self.hw)
+        return Judged(k, digest(parse(text)), text, parents, "heuristic", found, score(found), committed=True)
+
+
+def _no_reference(*_: Any, **__: Any) -> Any:
+    raise NotImplementedError("a table is replayed, nothing is computed")
+
+
+def heuristic(case: Case, seed: int, prediction: bool = True) -> int:
+    agent = HeuristicAgent()
+    done = [case.judged(0, case.seed, ())]
+    options = {"knobs": dict(case.table.knobs), **({} if prediction else {"prediction": False})}
+    while len(done) < MOST:
+        at = case.evaluator.setting(done[-1].text, case.target, case.hw)
+        if not isinstance(at, str) and case.found(at):
+            return len(done)
+        best = max(done, key=lambda j: j.value)
+        proposal = agent.propose(Brief(len(done), seed, case.target, case.hw, best, best, tuple(done), options=options))
+        if proposal is None:
+            return MOST
+        done.append(case.judged(len(done), proposal.text, proposal.parents))
+    return MOST
+
+
+def blind(case: Case, seed: int) -> int:
+    return heuristic(case, seed, prediction=False)
+
+
+def at_random(case: Case, seed: int) -> int:
+    """The seed program, then the legal points without repetition."""
+    order = [s for s in case.legal if s != case.start]
+    random.Random(seed).shuffle(order)
+    return 1 + next((i for i, s in enumerate([case.start, *order]) if case.found(s)), MOST)
+
+
+def tpe(case: Case, seed: int) -> int:
+    """Optuna's sampler, multivariate, from the same seed program."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    knobs = case.table.knobs
+    space: dict[str, Any] = {
+        n: optuna.distributions.IntDistribution(0, len(v) - 1)
+        if all(isinstance(x, int) for x in v)
+        else optuna.distributions.CategoricalDistribution(list(v))
+        for n, v in knobs.items()
+    }
+    sampler = optuna.samplers.TPESampler(
+        seed=seed, n_startup_trials=STARTUP, multivariate=True, warn_independent_sampling=False
+    )
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    worst = np.log(1 / max(r.seconds for r in case.table.rows.values() if r.seconds)) - 1
+
+    def place(setting: Setting) -> dict[str, Any]:
+        return {
+            n: v.index(x) if all(isinstance(y, int) for y in v) else x
+            for (n, v), x in zip(knobs.items(), setting, strict=True)
+        }
+
+    def value(setting: Setting) -> float:
+        seconds = case.table.rows[setting].seconds
+        return float(worst) if seconds is None else float(np.log(1 / seconds))
+
+    study.add_trial(optuna.trial.create_trial(params=place(case.start), distributions=space, value=value(case.start)))
+    count, seen = 1, {case.start}
+    while count < MOST:
+        trial = study.ask(space)
+        setting = tuple(
+            v[trial.params[n]] if all(isinstance(y, int) for y in v) else trial.params[n] for n, v in knobs.items()
+        )
+        free = setting in seen or case.table.rows[setting].status in ("check_error", "not_lowered")
+        study.tell(trial, value(setting))
+        if free:
+            continue
+        seen.add(setting)
+        count += 1
+        if case.found(setting):
+            return count
+    return MOST
+
+
+ARMS: dict[str, Callable[[Case, int], int]] = {
+    "heuristic": heuristic,
+    "blind": blind,
+    "random": at_random,
+    "TPE": tpe,
+}
+_cases: dict[str, Case] = {}
+
+
+def _one(job: tuple[str, str, str, int, float]) -> int:
+    arm, where, name, seed, share = job
+    if name not in _cases:
+        for table in read_tables(where):
+            _cases[table.name] = Case(table, share)
+    return ARMS[arm](_cases[name], seed)
+
+
+def interval(counts: Sequence[int], seed: int = 0, draws: int = 5000) -> tuple[float, float]:
+    """The percentile interval of the median's bootstrap, 95%."""
+    rng = np.random.default_rng(seed)
+    array = np.asarray(counts)
+    medians = np.median(array[rng.integers(0, array.size, size=(draws, array.size))], axis=1)
+    return float(np.quantile(medians, 0.025)), float(np.quantile(medians, 0.975))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", default=str(TABLES))
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--share", type=float, default=SHARE)
+    parser.add_argument("--arms", nargs="*", default=list(ARMS), choices=list(ARMS))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--write", action="store_true")
+    flags = parser.parse_args()
+    names = [t.name for t in read_tables(flags.tables) if not flags.only or t.name in flags.only]
+    print(f"evaluations to {flags.share:.0%} of the best measured, median [95% interval] of {flags.seeds} seeds")
+    print(f"{'table':28}{'good':>10}" + "".join(f"{a:>20}" for a in flags.arms), flush=True)
+    found: dict[str, Any] = {}
+    began = time.monotonic()
+    with multiprocessing.get_context("fork").Pool(flags.jobs) as pool:
+        for name in names:
+            case = Case(next(t for t in read_tables(flags.tables) if t.name == name), flags.share)
+            good = sum(case.found(s) for s in case.legal)
+            cells, row = [], {}
+            for arm in flags.arms:
+                jobs = [(arm, flags.tables, name, seed, flags.share) for seed in range(flags.seeds)]
+                counts = pool.map(_one, jobs, chunksize=5)
+                low, high = interval(counts)
+                row[arm] = {"counts": counts, "median": median(counts), "low": low, "high": high}
+                cells.append(f"{f'{median(counts):g} [{low:g}, {high:g}]':>20}")
+            found[name] = {"good": good, "legal": len(case.legal), "points": len(case.table.rows), "arms": row}
+            print(f"{name:28}{f'{good}/{len(case.legal)}':>10}" + "".join(cells), flush=True)
+    print(f"{time.monotonic() - began:.0f} s")
+    if flags.write:
+        head = {"share": flags.share, "seeds": flags.seeds, "startup": STARTUP, "most": MOST, "tables": found}
+        RESULT.write_text(json.dumps(head, separators=(",", ":")) + "\n", encoding="utf-8")
+        print(f"wrote {RESULT}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
