@@ -121,8 +121,8 @@ class Slot:
 
 @dataclass(frozen=True)
 class DirectiveSpec:
-    """One directive. `lowered`: whether the lowering follows it yet; where not, checks say so and plain code results
-    ("advice") or lowering refuses ("refused")."""
+    """One directive. `lowered`: who follows it: every lowering, only the one that gives warps roles (elsewhere checks
+    say so and plain code results), or none yet (lowering refuses)."""
 
     name: str
     doc: str
@@ -130,7 +130,7 @@ class DirectiveSpec:
     chip: ForChip = _any_chip
     kernel: ForKernel = _any_kernel
     scope: Literal["kernel", "pipeline"] = "kernel"
-    lowered: Literal["yes", "advice", "refused"] = "yes"
+    lowered: Literal["yes", "roles", "refused"] = "yes"
 
     @property
     def form(self) -> str:
@@ -268,7 +268,7 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
         ),
         chip=_specialised,
         kernel=_contracts,
-        lowered="advice",
+        lowered="roles",
     ),
     DirectiveSpec(
         "registers",
@@ -278,7 +278,7 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
             Slot("mma", "of warps that multiply", numbers=tuple(range(24, 257, 8)), default=240),
         ),
         chip=_specialised,
-        lowered="advice",
+        lowered="roles",
     ),
     DirectiveSpec(
         "hold",
@@ -288,7 +288,7 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
             Slot("", "where", (Choice("registers", "in registers"), Choice("shared", "in shared memory"))),
         ),
         chip=_specialised,
-        lowered="advice",
+        lowered="roles",
     ),
     DirectiveSpec(
         "issue",
@@ -305,7 +305,7 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
         ),
         chip=_specialised,
         kernel=_contracts,
-        lowered="advice",
+        lowered="roles",
     ),
     DirectiveSpec(
         "rescale",
@@ -348,7 +348,7 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
             ),
         ),
         chip=_specialised,
-        lowered="advice",
+        lowered="roles",
     ),
     DirectiveSpec(
         "exponent",

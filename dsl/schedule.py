@@ -15,6 +15,8 @@ class KernelSchedule:
     where it is reduced and not streamed. grid: slowest first (empty: derived). stream: the axis whose blocks a loop
     walks, or None. order: (name, args), e.g. ("grouped", (8,)). rescale: ("always", ()) or ("lazy", (8,)).
     exponent: ("exp", ()), ("exp2", ()) or ("poly", (4,)).
+    roles: (warps that load, groups of 4 warps that multiply), or None; role_registers: of a thread of each. hold:
+    (tensor, "registers" or "shared"). rows: who reduces a row.
     """
 
     writes: tuple[str, ...] = ()
@@ -34,6 +36,11 @@ class KernelSchedule:
     skip: tuple[str, ...] = ()
     waves_per_eu: int = 0
     matrix_instr: int = 0
+    roles: tuple[int, int] | None = None
+    role_registers: tuple[int, int] = (24, 240)
+    hold: tuple[tuple[str, str], ...] = ()
+    issue: str = "in_order"
+    rows: str = "across"
     directives: tuple[Directive, ...] = ()  # those that took effect, for comments and messages
 
 
@@ -109,5 +116,19 @@ def _apply(values: dict[str, object], d: Directive) -> None:
             values["exponent"] = (words[0].id, words[0].args)
         case "warps" | "waves_per_eu" | "matrix_instr":
             values[d.name] = bare[0]
+        case "roles" | "registers":
+            loads, groups = (1, 2) if d.name == "roles" else (24, 240)
+            given = {k: i.value for k, i in keyed.items()}
+            values["roles" if d.name == "roles" else "role_registers"] = (
+                given.get("load", loads),
+                given.get("mma", groups),
+            )
+        case "hold":
+            if len(words) == 2:
+                values["hold"] = (*values.get("hold", ()), (words[0].id, words[1].id))  # type: ignore[misc]
+        case "issue":
+            values["issue"] = words[0].id
+        case "reduce":
+            values["rows"] = keyed["rows"].value.id if "rows" in keyed else "across"  # type: ignore[union-attr]
         case "skip":
             values["skip"] = (*values.get("skip", ()), *(w.id for w in words))  # type: ignore[misc]

@@ -20,13 +20,14 @@ from dsl.schedule_form import OPEN, Effective, spelt, words
 from dsl.syntax import Directive, Item, Span, Word
 
 KIB = 1024
+SPECIALISED = "sm_90"  # the architecture whose warps are given roles
 
 
 def fit(
     kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective], hw: Hardware | None, sizes: Sizes | None
 ) -> Iterator[Diagnostic]:
     """What the chip lacks, what the kernel has no use for, what contradicts itself. Assumes that `form` was clean."""
-    wrong = [d for e in found.values() for d in _lacks(e, kernel, hw)]
+    wrong = [d for e in found.values() for d in _lacks(e, kernel, hw, "roles" in found)]
     for rule in (_cuts, _orders, _pivots, _exponents, _skips):
         wrong += rule(kernel, schedule, found)
     yield from wrong
@@ -57,7 +58,7 @@ def lacks(e: Effective, hw: Hardware) -> Iterator[Diagnostic]:
                 )
 
 
-def _lacks(e: Effective, kernel: Anatomy, hw: Hardware | None) -> Iterator[Diagnostic]:
+def _lacks(e: Effective, kernel: Anatomy, hw: Hardware | None, roles: bool) -> Iterator[Diagnostic]:
     if hw is not None:
         yield from lacks(e, hw)
     why = e.spec.kernel(kernel)
@@ -76,13 +77,13 @@ def _lacks(e: Effective, kernel: Anatomy, hw: Hardware | None) -> Iterator[Diagn
                 yield Diagnostic(
                     "no-use", f"`{name}` has nothing to act on: {why}", item.span, fix=_remove(e.directive)
                 )
-    if e.spec.lowered == "advice":
-        yield Diagnostic(
-            "plain-lowering",
-            f"`{e.spec.name}` is checked, but this version lowers to plain Triton without it",
-            e.directive.span,
-            severity="warning",
-        )
+    if e.spec.lowered == "roles" and not (roles and (hw is None or hw.arch == SPECIALISED)):
+        why = f"only {SPECIALISED} has the lowering for it yet" if roles else "without `roles` it has no effect"
+        message = f"`{e.spec.name}` is checked, but lowers to plain Triton: {why}"
+        yield Diagnostic("plain-lowering", message, e.directive.span, severity="warning")
+    if e.spec.name == "rescale" and roles and e.bare and e.bare[0].value == Word("speculative"):
+        message = "`rescale speculative` is checked, but lowers as `rescale always` so far"
+        yield Diagnostic("plain-lowering", message, e.directive.span, severity="warning")
 
 
 def _cuts(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective]) -> Iterator[Diagnostic]:

@@ -173,7 +173,7 @@ def compile_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[
 def _compile(request: dict[str, Any]) -> MachineCode:
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, make_backend
+    from triton.compiler import make_backend
 
     module = load_source(request["source"])
     function = _kernel(module, request["kernel"])
@@ -189,16 +189,19 @@ def _compile(request: dict[str, Any]) -> MachineCode:
         if not hasattr(known, option):  # Triton would ignore it without a word
             raise CandidateError(f"{request['arch']} has no option {option!r}")
     aligned: dict[tuple[int], list[list[Any]]] = {}
-    for place, (name, kind) in enumerate(signature.items()):
+    for place, (name, type_) in enumerate(signature.items()):
+        if function.params[place].do_not_specialize:
+            continue
         if name in request["divisible"]:
             aligned[(place,)] = [["tt.divisibility", 16]]
-        elif kind.startswith(("*", "i", "u")) or (kind == "constexpr" and _lists_constexprs()):
+        elif type_.startswith(("*", "i", "u")) or (type_ == "constexpr" and _lists_constexprs()):
             aligned[(place,)] = []  # says nothing, but the JIT's cache key has it: a launch finds what is compiled here
+    kind = _source_kind(function)
     with _told() as told:
         try:
             # By keyword: the order and the defaults of these have moved between versions.
             code = triton.compile(
-                ASTSource(fn=function, signature=signature, constexprs=dict(request["constexprs"]), attrs=aligned),
+                kind(fn=function, signature=signature, constexprs=dict(request["constexprs"]), attrs=aligned),
                 target=target,
                 options=dict(request["options"]),
             )
@@ -207,6 +210,17 @@ def _compile(request: dict[str, Any]) -> MachineCode:
         except Exception as error:
             raise CandidateError(clean_error(error, told(), request["source"])) from None
     return _facts(request, code, f"triton {triton.__version__}")
+
+
+def _source_kind(function: Any) -> Any:
+    """The class of sources that a function is compiled as: Gluon has its own."""
+    if getattr(function, "is_gluon", lambda: False)():
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        return GluonASTSource
+    from triton.compiler import ASTSource
+
+    return ASTSource
 
 
 @functools.lru_cache(maxsize=1)

@@ -7,7 +7,7 @@ from dsl.elaborate import elaborate
 from dsl.hardware import Hardware
 from dsl.lowering.launch import LEAST_PRODUCT
 from dsl.lowering.lowered import Lowered, Sizes
-from dsl.lowering.triton import emit
+from dsl.lowering.triton import Printed, emit, lowered, plain_kernel
 from dsl.printer import digest
 from dsl.schedule import KernelSchedule, kernels_of, resolve
 from dsl.syntax import Program, Word
@@ -46,11 +46,46 @@ def _closed(schedule: KernelSchedule) -> None:
                 raise ProgramError([Diagnostic("open-number", message, item.span, fix="give it a number")])
 
 
-def lower(program: Program, hw: Hardware, sizes: Sizes | None = None) -> Lowered:
-    """Triton source for one chip. Raises ProgramError; see `tile_program`."""
+def lower(program: Program, hw: Hardware, sizes: Sizes | None = None, triton: str = "") -> Lowered:
+    """Source for one chip: Triton, or Gluon where warps have roles. Raises ProgramError; see `tile_program`.
+
+    triton: the version that will compile it, where that is known; with one whose Gluon was never tried, `roles` gives
+    plain Triton and a warning.
+    """
     for d in program.schedule.pipeline:
         if d.name in ("launch", "comm"):
             raise ProgramError(
                 [Diagnostic("not-lowered", f"`{d.name}` needs a runtime, which does not exist yet", d.span)]
             )
-    return emit(program, tile_program(program, hw, sizes), hw, digest(program))
+    kernels = tile_program(program, hw, sizes)
+    name, digest_ = program.algorithm.name, digest(program)
+    plain = [plain_kernel(k, hw) for k in kernels]
+    warnings: list[Diagnostic] = []
+    printed = [_specialised(k, hw, triton, warnings) or p for k, p in zip(kernels, plain, strict=True)]
+    source = emit(program, printed, hw, digest_)
+    gluon = any(p.language == "gluon" for p in printed)
+    return Lowered(
+        source,
+        name,
+        tuple(lowered(p) for p in printed),
+        tuple(warnings),
+        "gluon" if gluon else "triton",
+        emit(program, plain, hw, digest_) if gluon else source,
+    )
+
+
+def _specialised(kernel: TileKernel, hw: Hardware, triton: str, warnings: list[Diagnostic]) -> Printed | None:
+    """The kernel with roles for its warps where the schedule wants that; else, or where it has no such form, None."""
+    from dsl.lowering.gluon import TESTED, NotSpecialised, specialised_kernel
+
+    if kernel.schedule.roles is None:
+        return None
+    try:
+        if triton and not triton.startswith(TESTED):
+            raise NotSpecialised(f"its Gluon was tried with triton {', '.join(TESTED)}, and this is {triton}")
+        return specialised_kernel(kernel, hw)
+    except NotSpecialised as reason:
+        at = next(d.span for d in kernel.schedule.directives if d.name == "roles")
+        message = f"`roles` has no effect on {kernel.name}, which is lowered to plain Triton: {reason}"
+        warnings.append(Diagnostic("plain-lowering", message, at, severity="warning"))
+        return None

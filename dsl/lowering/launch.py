@@ -11,6 +11,7 @@ from dsl.lowering.lowered import Launch, Params, Sizes
 from dsl.syntax import Binary, Expr, Name, Number, Unary
 from dsl.terms import Graph, Term
 from dsl.tile import TileKernel
+from dsl.tiling import BYTES
 
 POINTERS = {
     "f32": "*fp32", "f16": "*fp16", "bf16": "*bf16", "e4m3": "*fp8e4nv", "e5m2": "*fp8e5", "int8": "*i8", "i32": "*i32",
@@ -20,7 +21,8 @@ POINTERS = {
 
 @dataclass(frozen=True)
 class Argument:
-    """One parameter of the emitted kernel. kind: pointer, descriptor, host (f32), param (f32), extent, constexpr."""
+    """One parameter of the emitted kernel. kind: pointer, descriptor, host (f32), param (f32), extent, constexpr,
+    together (how many slow indices of the grid share the L2)."""
 
     name: str
     kind: str
@@ -135,6 +137,26 @@ def tiles(kernel: TileKernel, known: Mapping[str, int]) -> int:
     return math.prod(-(-known[a] // kernel.lengths.get(a, 1)) for a in kernel.grid)
 
 
+def together(kernel: TileKernel) -> tuple[str, ...]:
+    """The tensors that all tiles of one slow grid index read, where the order keeps such tiles together in L2."""
+    s = kernel.schedule
+    if not s.l2_bytes or len(kernel.grid) < 2 or s.order[0] not in ("row", "longest_first"):
+        return ()
+    reads = [op for op in kernel.ops() if op.kind == "load"]
+    walked = [op.attr.tensor for op in reads if any(c.axis in kernel.loops for c in op.attr.coordinates)]
+    return tuple(dict.fromkeys(walked))
+
+
+def shared_indices(kernel: TileKernel, known: Mapping[str, int]) -> int:
+    """How many slow indices of the grid have their walked tensors in the schedule's share of L2 at one time."""
+    outer = math.prod(-(-known[a] // kernel.lengths.get(a, 1)) for a in kernel.grid[:-1])
+    size = 0
+    for t in together(kernel):
+        axes, dtype = kernel.graph.tensors[t]
+        size += math.prod(known[a] for a in axes) * BYTES[dtype]
+    return max(1, (kernel.schedule.l2_bytes or 0) * outer // max(1, size))
+
+
 def specialise(
     kernel: TileKernel, arguments: tuple[Argument, ...], hw: Hardware, sizes: Sizes, params: Params
 ) -> Launch:
@@ -154,8 +176,8 @@ def specialise(
                 signature[a.name] = f"tensordesc<{POINTERS[a.dtype][1:]}[{shape}]>"
             case "host" | "param":
                 signature[a.name] = "fp32"
-            case "extent":
-                value = known[a.of]
+            case "extent" | "together":
+                value = known[a.of] if a.kind == "extent" else shared_indices(kernel, known)
                 signature[a.name] = "constexpr" if value == 1 else "i32" if value < 2**31 else "i64"
                 if value == 1:
                     constexprs[a.name] = 1

@@ -75,10 +75,13 @@ class Lowered:
     """`source` defines the kernels and a function `entry(*inputs, **params)` that allocates and returns the outputs.
 
     Inputs come in declaration order as contiguous torch tensors; one output is returned bare, several as a tuple.
+    interpretable: a module of the same tile programs that Triton's interpreter runs: `source` itself, or where that is
+    Gluon, for which there is no interpreter, the plain lowering.
     """
 
     source: str
     entry: str
     kernels: tuple[LoweredKernel, ...]
     warnings: tuple[Diagnostic, ...] = ()
-    language: Literal["triton"] = "triton"
+    language: Literal["triton", "gluon"] = "triton"
+    interpretable: str = ""

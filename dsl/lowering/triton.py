@@ -6,13 +6,15 @@ It prints what the tile program says and adds only the decoding of the program i
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from dsl.hardware import Hardware
 from dsl.lowering.body import Body
 from dsl.lowering.counts import profile
-from dsl.lowering.launch import LEAST_PRODUCT, Argument, host_source, options, specialise
-from dsl.lowering.lowered import Launch, Lowered, LoweredKernel, Params, Profile, Sizes
+from dsl.lowering.launch import LEAST_PRODUCT, Argument, host_source, options, specialise, together
+from dsl.lowering.lowered import Launch, LoweredKernel, Params, Profile, Sizes
 from dsl.lowering.text import DEFINITIONS, with_needs
 from dsl.printer import print_directive, print_expr, print_statement
 from dsl.syntax import Program
@@ -27,77 +29,100 @@ TORCH_TYPES = {
 
 
 @dataclass(frozen=True)
-class _Printed:
-    """One kernel's text, and its arguments in the order of its signature."""
+class Printed:
+    """One kernel's text, and its arguments in the order of its signature.
+
+    definitions: name -> source of the functions that it calls. descriptors: tensor -> the descriptor as the launcher
+    makes it. options: of the launch. constants: constexprs beyond the arguments, which come last. imports: lines at
+    the top of the module.
+    """
 
     kernel: TileKernel
     text: str
     arguments: tuple[Argument, ...]
-    functions: frozenset[str]
+    definitions: Mapping[str, str]
+    descriptors: Mapping[str, str]
+    options: Mapping[str, int]
+    specialise: Callable[[Sizes, Params], Launch]
+    constants: Mapping[str, int] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
+    language: Literal["triton", "gluon"] = "triton"
 
 
-def emit(program: Program, kernels: list[TileKernel], hw: Hardware, digest: str) -> Lowered:
+def emit(program: Program, printed: list[Printed], hw: Hardware, digest: str) -> str:
     """The module of all kernels of a program, in the order in which they run."""
-    printed = [_kernel(k, hw) for k in kernels]
     entry = program.algorithm.name
-    functions = sorted(with_needs({f for p in printed for f in p.functions}))
-    descriptors = any(a.kind == "descriptor" for p in printed for a in p.arguments)
-    hosts = any("math." in host_source(t)[0] for k in kernels for t in k.hosts)
+    hosts = any("math." in host_source(t)[0] for p in printed for t in p.kernel.hosts)
+    needs = "torch and triton" if all(p.language == "triton" for p in printed) else "torch and triton with Gluon"
     head = [
-        f'"""{entry} for {hw.arch}: generated from program {digest}; runs alone, needs torch and triton.\n',
+        f'"""{entry} for {hw.arch}: generated from program {digest}; runs alone, needs {needs}.\n',
         *(f"    {print_statement(s)}" for s in program.algorithm.statements),
         '"""\n',
     ]
-    imports = ["import math\n"] * hosts + ["import torch", "import triton", "import triton.language as tl"]
-    if descriptors:
-        imports.append("from triton.tools.tensor_descriptor import TensorDescriptor")
-    definitions = [f"\n\n@triton.jit\ndef {f}({'x, i' if f == 'rank' else 'x'}):\n{DEFINITIONS[f]}" for f in functions]
-    parts = ["\n".join(head), "\n".join(imports), *definitions, *("\n\n" + p.text for p in printed)]
+    known = dict.fromkeys(x for p in printed for x in p.imports)
+    imports = ["import math\n"] * hosts + ["import torch", "import triton", *known]
+    definitions = {n: d for p in printed for n, d in p.definitions.items()}
+    parts = ["\n".join(head), "\n".join(imports)]
+    parts += ["\n\n" + definitions[n] for n in sorted(definitions)]
+    parts += ["\n\n" + p.text for p in printed]
     parts.append("\n\n" + _launcher(program, printed, hw))
-    source = "\n".join(parts) + "\n"
-    return Lowered(source, entry, tuple(_lowered(p, hw) for p in printed))
-
-
-def _lowered(p: _Printed, hw: Hardware) -> LoweredKernel:
-    def specialised(sizes: Sizes, params: Params) -> Launch:
-        return specialise(p.kernel, p.arguments, hw, sizes, params)
-
-    def counted(sizes: Sizes, params: Params) -> Profile:
-        return profile(p.kernel, sizes, params)
-
-    return LoweredKernel(p.kernel.name, p.kernel.schedule, specialised, counted)
+    return "\n".join(parts) + "\n"
 
 
 # The kernel ------------------------------------------------------------------------------------------------
 
 
-def _kernel(k: TileKernel, hw: Hardware) -> _Printed:
+def plain_kernel(k: TileKernel, hw: Hardware) -> Printed:
     body = Body(k).run()
-    decode, extras = _decode(k, body)
-    arguments = _arguments(k, body, decode, extras)
+    decoding, extras = decode(k, body)
+    arguments = arguments_of(k, body, decoding, extras)
     lines = [f"@triton.jit\ndef {k.name}("]
-    lines += [f"    {_parameter(a)}," for a in arguments]
+    lines += [f"    {parameter(a)}," for a in arguments]
     lines.append("):")
-    lines += _schedule_lines(k)
-    inner = [*decode, *body.lines]
+    lines += schedule_lines(k)
+    inner = [*decoding, *body.lines]
     if k.schedule.persistent:
-        count = " * ".join(_tile_count(k, a, body.extents) for a in k.grid) or "1"
+        count = " * ".join(tile_count(k, a, body.extents) for a in k.grid) or "1"
         inner = [
             f"for tile in tl.range(tl.program_id(0), {count}, tl.num_programs(0)):  # persistent",
             *("    " + x for x in inner),
         ]
     else:
-        single = f"{decode[-1].split(' = ')[0]} = tile" if decode else ""
+        single = f"{decoding[-1].split(' = ')[0]} = tile" if decoding else ""
         inner = (
             [single.replace("= tile", "= tl.program_id(0)"), *inner[inner.index(single) + 1 :]]
             if single in inner[:2]
             else ["tile = tl.program_id(0)", *inner]
         )
     lines += ["    " + x for x in inner]
-    return _Printed(k, "\n".join(lines), arguments, frozenset(body.functions))
+    definitions = {
+        f: f"@triton.jit\ndef {f}({'x, i' if f == 'rank' else 'x'}):\n{DEFINITIONS[f]}"
+        for f in with_needs(set(body.functions))
+    }
+    descriptors = {
+        a.of: f"TensorDescriptor.from_tensor({a.of}, [{', '.join(block_of(k, x) for x in a.block)}])"
+        for a in arguments
+        if a.kind == "descriptor"
+    }
+    imports = ["import triton.language as tl"]
+    if descriptors:
+        imports.append("from triton.tools.tensor_descriptor import TensorDescriptor")
+
+    def specialised(sizes: Sizes, params: Params) -> Launch:
+        return specialise(k, arguments, hw, sizes, params)
+
+    text = "\n".join(lines)
+    return Printed(k, text, arguments, definitions, descriptors, options(k, hw), specialised, imports=tuple(imports))
 
 
-def _schedule_lines(k: TileKernel) -> list[str]:
+def lowered(p: Printed) -> LoweredKernel:
+    def counted(sizes: Sizes, params: Params) -> Profile:
+        return profile(p.kernel, sizes, params)
+
+    return LoweredKernel(p.kernel.name, p.kernel.schedule, p.specialise, counted)
+
+
+def schedule_lines(k: TileKernel) -> list[str]:
     """The schedule as a comment, a directive never broken over two lines."""
     lines: list[str] = []
     for text in (print_directive(d) for d in k.schedule.directives):
@@ -108,21 +133,21 @@ def _schedule_lines(k: TileKernel) -> list[str]:
     return lines
 
 
-def _parameter(a: Argument) -> str:
+def parameter(a: Argument) -> str:
     return f"{a.name}: tl.constexpr" if a.kind == "constexpr" else a.name
 
 
-def _tile_count(k: TileKernel, axis: str, extents: set[str]) -> str:
+def tile_count(k: TileKernel, axis: str, extents: set[str]) -> str:
     extents.add(axis)
     return f"tl.cdiv({axis.upper()}, BLOCK_{axis.upper()})" if axis in k.lengths else axis.upper()
 
 
-def _decode(k: TileKernel, body: Body) -> tuple[list[str], list[Argument]]:
+def decode(k: TileKernel, body: Body) -> tuple[list[str], list[Argument]]:
     """Lines that turn `tile` into grid coordinates, slowest axis first, under the order and swizzle of the schedule."""
     lines: list[str] = []
     extras: list[Argument] = []
     order, args = k.schedule.order
-    count = {a: _tile_count(k, a, body.extents) for a in k.grid}
+    count = {a: tile_count(k, a, body.extents) for a in k.grid}
     name = {a: f"tile_{a}" if a in k.lengths else a for a in k.grid}
     pid = "tile"
     if k.schedule.swizzle == "dies":
@@ -152,6 +177,21 @@ def _decode(k: TileKernel, body: Body) -> tuple[list[str], list[Argument]]:
             f"{name[fast]} = {plane} % (GROUP * {count[fast]}) // rows",
         ]
         done = [fast, slow]
+    if shared := together(k):
+        inner, outer = k.grid[-1], k.grid[:-1]
+        extras.append(Argument("TOGETHER", "together", ""))
+        lines += [
+            f"group = {pid} // (TOGETHER * {count[inner]})  # what shares {', '.join(shared)} in L2 runs at one time",
+            f"members = tl.minimum({' * '.join(count[a] for a in outer)} - group * TOGETHER, TOGETHER)",
+            f"place = {pid} % (TOGETHER * {count[inner]})",
+            f"{name[inner]} = place // members",
+            "outer = group * TOGETHER + place % members",
+        ]
+        for i, a in enumerate(reversed(outer)):
+            below = " * ".join(count[x] for x in outer[len(outer) - i :])
+            index = "outer" if not below else f"outer // ({below})" if i > 1 else f"outer // {below}"
+            lines.append(f"{name[a]} = {index}" if a == outer[0] else f"{name[a]} = {index} % {count[a]}")
+        done = list(k.grid)
     for a in reversed(k.grid):
         if a in done:
             continue
@@ -169,7 +209,7 @@ def _decode(k: TileKernel, body: Body) -> tuple[list[str], list[Argument]]:
     return lines, extras
 
 
-def _arguments(k: TileKernel, body: Body, decode: list[str], extras: list[Argument]) -> tuple[Argument, ...]:
+def arguments_of(k: TileKernel, body: Body, decode: list[str], extras: list[Argument]) -> tuple[Argument, ...]:
     by_descriptor: dict[tuple[str, bool], tuple[str | None, ...]] = {}
     pointers: dict[str, None] = {}
     for op in k.ops():
@@ -192,7 +232,7 @@ def _arguments(k: TileKernel, body: Body, decode: list[str], extras: list[Argume
     found += [Argument(p, "param", p) for p in k.graph.params if p in used and k.graph.params[p].dtype == "f32"]
     text = "\n".join([*decode, *body.lines])
     if k.schedule.persistent:
-        text += " * ".join(_tile_count(k, a, body.extents) for a in k.grid)
+        text += " * ".join(tile_count(k, a, body.extents) for a in k.grid)
     words = set(re.findall(r"\w+", text))
     axes = [a for a in k.graph.axes if a in body.extents and a.upper() in words]
     found += [Argument(a.upper(), "extent", a) for a in axes if a not in k.whole]
@@ -204,13 +244,14 @@ def _arguments(k: TileKernel, body: Body, decode: list[str], extras: list[Argume
     found += [
         Argument(f"BLOCK_{a.upper()}", "constexpr", a) for a in (*k.lengths, *k.padded) if f"BLOCK_{a.upper()}" in words
     ]
-    return (*found, *extras)
+    found += extras
+    return tuple(sorted(found, key=lambda a: a.kind == "constexpr"))
 
 
 # The launcher ----------------------------------------------------------------------------------------------
 
 
-def _launcher(program: Program, printed: list[_Printed], hw: Hardware) -> str:
+def _launcher(program: Program, printed: list[Printed], hw: Hardware) -> str:
     a = program.algorithm
     params = [p.name if p.default is None else f"{p.name}={p.default!r}" for p in a.params]
     required = [p for p in params if "=" not in p]
@@ -261,7 +302,7 @@ def _shapes(program: Program, graph: Graph) -> list[str]:
     return lines
 
 
-def _alignment(printed: list[_Printed]) -> list[str]:
+def _alignment(printed: list[Printed]) -> list[str]:
     """A descriptor needs rows of a multiple of 16 bytes; said before it says so less clearly."""
     rows: dict[tuple[str, int], list[str]] = {}
     for p in printed:
@@ -277,11 +318,10 @@ def _alignment(printed: list[_Printed]) -> list[str]:
     ]
 
 
-def _launch(p: _Printed, hw: Hardware, first: str) -> list[str]:
+def _launch(p: Printed, hw: Hardware, first: str) -> list[str]:
     k = p.kernel
     lines: list[str] = []
-    counts = [f"triton.cdiv({a.upper()}, {k.lengths[a]})" if a in k.lengths else a.upper() for a in k.grid]
-    grid = " * ".join(counts) or "1"
+    grid = " * ".join(tile_number(k, a) for a in k.grid) or "1"
     if k.schedule.persistent:
         lines += [
             f"device = torch.cuda.get_device_properties({first}.device) if {first}.is_cuda else None",
@@ -298,22 +338,30 @@ def _launch(p: _Printed, hw: Hardware, first: str) -> list[str]:
             case "pointer":
                 args.append(a.of)
             case "descriptor":
-                block = ", ".join(_block(k, x) for x in a.block)
-                args.append(f"TensorDescriptor.from_tensor({a.of}, [{block}])")
+                args.append(p.descriptors[a.of])
             case "host" | "param":
                 args.append(a.of if a.kind == "param" else a.name)
             case "extent":
                 args.append(a.name)
+            case "together":
+                outer = " * ".join(tile_number(k, x) for x in k.grid[:-1])
+                held = " + ".join(f"{t}.nbytes" for t in together(k))
+                args.append(f"max(1, {k.schedule.l2_bytes} * {outer} // ({held}))")
             case "constexpr":
                 args.append(f"{a.name}={_constant(k, a, hw)}")
-    args += [f"{n}={v}" for n, v in options(k, hw).items()]
+    args += [f"{n}={v}" for n, v in (*p.constants.items(), *p.options.items())]
     lines.append(f"{k.name}[({grid},)](")
     lines += [f"    {x}," for x in args]
     lines.append(")")
     return ["    " + x for x in lines]
 
 
-def _block(k: TileKernel, axis: str | None) -> str:
+def tile_number(k: TileKernel, axis: str) -> str:
+    """How many tiles an axis has, as the launcher computes it."""
+    return f"triton.cdiv({axis.upper()}, {k.lengths[axis]})" if axis in k.lengths else axis.upper()
+
+
+def block_of(k: TileKernel, axis: str | None) -> str:
     if axis is None:
         return "1"
     if axis in k.lengths:
@@ -330,7 +378,7 @@ def _constant(k: TileKernel, a: Argument, hw: Hardware) -> str:
     if a.name == "GROUP":
         return a.of
     if a.name.startswith("BLOCK_"):
-        return _block(k, a.of)
+        return block_of(k, a.of)
     if a.name.startswith("TAIL_"):
         return f"{a.of.upper()} % {k.lengths[a.of]} != 0"
     return a.of if a.of in k.graph.params else a.name

@@ -1,0 +1,265 @@
+"""The Gluon emitter: three functions for one tile program (one for each role, and the kernel that starts them).
+
+Needs a GPU with wgmma (sm_90) and one of `TESTED`; what the module needs is imported at its top.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from dsl.hardware import Hardware
+from dsl.lowering.gluon.body import DEFINITIONS, RoleBody
+from dsl.lowering.gluon.layouts import Layouts
+from dsl.lowering.gluon.plan import Channel, NotSpecialised, Plan, make_plan
+from dsl.lowering.gluon.roles import Nodes, loading, multiplying
+from dsl.lowering.launch import Argument, block_length, extents, specialise
+from dsl.lowering.lowered import Launch, Params, Sizes
+from dsl.lowering.triton import (
+    TORCH_TYPES,
+    Printed,
+    arguments_of,
+    block_of,
+    decode,
+    parameter,
+    schedule_lines,
+    tile_count,
+)
+from dsl.tile import TileKernel
+
+TESTED = ("3.6", "3.9")  # releases of Triton with which this was compiled
+REGISTERS = 65536  # of one SM
+FREE = ("extent", "together")  # arguments that no kernel is compiled anew for: compiling takes seconds
+
+IMPORTS = (
+    "from triton.experimental import gluon",
+    "from triton.experimental.gluon import language as gl",
+    "from triton.experimental.gluon.language.nvidia.hopper import (",
+    "    fence_async_shared,",
+    "    mbarrier,",
+    "    tma,",
+    "    warpgroup_mma,",
+    "    warpgroup_mma_wait,",
+    ")",
+    "from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as TileDescriptor",
+    "",
+    "# what newer versions call otherwise",
+    'fetch = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared',
+    'write = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global',
+    'barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier',
+    "",
+    "",
+    "def tiles_of(x, block, dtype):",
+    '    """How tiles of a tensor lie in shared memory."""',
+    "    return TileDescriptor.from_tensor(x, block, gl.NVMMASharedLayout.get_default_for(block, dtype))",
+)
+
+
+def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
+    """Raises NotSpecialised with the reason where the kernel has no such form."""
+    if hw.arch != "sm_90":
+        raise NotSpecialised(f"warps with roles are lowered for sm_90 alone so far, not {hw.arch}")
+    plan = make_plan(k)
+    layouts = Layouts(k)
+    mma, load = (RoleBody(k, nodes, plan.split, layouts) for nodes in (multiplying(plan), loading(plan)))
+    for body in (mma, load):
+        body.run()
+    decoding, extras = decode(k, mma)
+    load.extents |= mma.extents
+    both = RoleBody(k, [*_ops(mma), *_ops(load)], plan.split, layouts)
+    both.lines, both.extents, both.names = [*mma.lines, *load.lines], load.extents, {**load.names, **mma.names}
+    for a in k.grid:
+        tile_count(k, a, both.extents)
+    arguments = arguments_of(k, both, [*decoding, _tiles(k, both)], extras)
+    mma.functions |= load.functions
+    if clash := [f for f in mma.functions if f not in DEFINITIONS]:
+        raise NotSpecialised(f"`{clash[0]}` has no specialised form")
+    text = "\n\n\n".join(
+        (
+            _role(plan, f"{k.name}_load", load, [], decoding, arguments),
+            _role(plan, f"{k.name}_mma", mma, layouts.lines(mma.used), decoding, arguments),
+            _start(plan, arguments),
+        )
+    )
+    definitions = {f: f"@gluon.jit\ndef {f}(x):\n{DEFINITIONS[f]}" for f in mma.functions}
+    descriptors = {a.of: _descriptor(plan, a) for a in arguments if a.kind == "descriptor"}
+    options = {"num_warps": 4, "maxnreg": _most_registers(plan)}
+
+    def specialised(sizes: Sizes, params: Params) -> Launch:
+        return _specialise(plan, arguments, hw, sizes, params, options)
+
+    constants = {"ROWS": plan.rows}
+    return Printed(k, text, arguments, definitions, descriptors, options, specialised, constants, IMPORTS, "gluon")
+
+
+def _ops(body: RoleBody) -> Nodes:
+    return list(body.k.body)
+
+
+def _tiles(k: TileKernel, body: RoleBody) -> str:
+    return " * ".join(tile_count(k, a, body.extents) for a in k.grid) or "1"
+
+
+def _gluon(lines: list[str]) -> list[str]:
+    """Gluon's language has Triton's names, but loops are Python's."""
+    return [re.sub(r"\btl\.(range\b)?", lambda m: m[1] or "gl.", x) for x in lines]
+
+
+def _passed(plan: Plan, arguments: tuple[Argument, ...]) -> list[str]:
+    """What every role is given: the kernel's own arguments, buffers, barriers."""
+    buffers = [f"{t}_s" for c in plan.channels for t in c.tensors] + [f"{t}_s" for t in plan.stored]
+    barriers = [f"{c.name}_{x}" for c in plan.channels for x in ("full", "empty")]
+    return [*(a.name for a in arguments), *buffers, *barriers]
+
+
+def _role(
+    plan: Plan, name: str, body: RoleBody, layouts: list[str], decoding: list[str], arguments: tuple[Argument, ...]
+) -> str:
+    k = plan.kernel
+    constant = {a.name for a in arguments if a.kind == "constexpr"} | {"ROWS", "WG"}
+    names = [*_passed(plan, arguments), "ROWS", *(["WG"] if name.endswith("_mma") else [])]
+    lines = ["@gluon.jit", f"def {name}("]
+    lines += [f"    {x}: gl.constexpr," if x in constant else f"    {x}," for x in names]
+    lines.append("):")
+    lines += [f"    {x}" for x in layouts]
+    words = set(re.findall(r"\w+", "\n".join(body.lines)))
+    lines.append("    block = 0  # blocks so far: they go round the buffers")
+    inner = [*decoding, *body.lines]
+    if k.schedule.persistent:
+        if "turn" in words:
+            lines.append("    turn = 0  # tiles so far")
+            inner.append("turn += 1")
+        lines.append(f"    for tile in range(gl.program_id(0), {_tiles(k, body)}, gl.num_programs(0)):  # persistent")
+        inner = ["    " + x for x in inner]
+    else:
+        lines.append("    tile = gl.program_id(0)")
+    lines += ["    " + x for x in inner]
+    if name.endswith("_mma") and plan.stored:
+        lines.append("    tma.store_wait(0)")
+    return "\n".join(_gluon(lines))
+
+
+def _start(plan: Plan, arguments: tuple[Argument, ...]) -> str:
+    k = plan.kernel
+    free = ", ".join(f'"{a.name}"' for a in arguments if a.kind in FREE)
+    lines = [f"@gluon.jit(do_not_specialize=[{free}])", f"def {k.name}("]
+    lines += [f"    {parameter(a)}," for a in arguments]
+    lines += ["    ROWS: gl.constexpr,", "):", *schedule_lines(k)]
+    inner: list[str] = []
+    for c in plan.channels:
+        for t in c.tensors:
+            inner.append(_buffer(t, _slots(plan, c)))
+    for t in plan.stored:
+        inner.append(_buffer(t, plan.consumers))
+    for c in plan.channels:
+        for x in ("full", "empty"):
+            shape = f"[{_slots(plan, c)}, 1]"
+            inner.append(f"{c.name}_{x} = gl.allocate_shared_memory(gl.int64, {shape}, mbarrier.MBarrierLayout())")
+    for c in plan.channels:
+        inner += [
+            f"for i in gl.static_range({_slots(plan, c)}):",
+            f"    mbarrier.init({c.name}_full.index(i), count=1)",
+            f"    mbarrier.init({c.name}_empty.index(i), count={1 if c.own else plan.consumers})",
+        ]
+    inner.append("fence_async_shared()")
+    loads, mma = k.schedule.role_registers
+    names = [*_passed(plan, arguments), "ROWS"]
+    inner += ["gl.warp_specialize(", "    ["]
+    roles = [*((f"{k.name}_mma", [*names, str(i)]) for i in range(plan.consumers)), (f"{k.name}_load", names)]
+    for role, given in roles:
+        inner += ["        (", f"            {role},", "            ("]
+        inner += [f"            {x}" for x in _wrapped(given)]
+        inner += ["            ),", "        ),"]
+    inner.append("    ],")
+    warps = [4] * (plan.consumers - 1) + [_load_warps(plan)]
+    registers = [mma] * (plan.consumers - 1) + [loads]
+    inner += [f"    {warps},", f"    {registers},", ")"]
+    return "\n".join(_gluon([*lines, *("    " + x for x in inner)]))
+
+
+def _wrapped(words: list[str]) -> list[str]:
+    lines: list[str] = []
+    for w in words:
+        if lines and len(lines[-1]) + len(w) < 88:
+            lines[-1] += f" {w},"
+        else:
+            lines.append(f"    {w},")
+    return lines
+
+
+def _load_warps(plan: Plan) -> int:
+    assert plan.kernel.schedule.roles is not None
+    return plan.kernel.schedule.roles[0]
+
+
+def _slots(plan: Plan, c: Channel) -> int:
+    return plan.stages if c.streamed else plan.consumers if c.own else 1
+
+
+def _buffer(tensor: str, slots: int) -> str:
+    desc = f"{tensor}_desc"
+    return f"{tensor}_s = gl.allocate_shared_memory({desc}.dtype, [{slots}] + {desc}.block_type.shape, {desc}.layout)"
+
+
+def _most_registers(plan: Plan) -> int:
+    """What the compiler may give a thread before the roles share the registers out anew."""
+    warps = 4 * plan.consumers + -(-_load_warps(plan) // 4) * 4
+    return min(255, REGISTERS // (32 * warps) // 8 * 8)
+
+
+# -- the launch --------------------------------------------------------------------------------------------------------
+
+
+def _own_rows(plan: Plan, tensor: str) -> bool:
+    """Whether a tensor is moved in the rows of one consumer, not in whole tiles."""
+    if tensor in plan.stored:
+        return True
+    return any(c.own for c in plan.channels if tensor in c.tensors)
+
+
+def _descriptor(plan: Plan, a: Argument) -> str:
+    own = _own_rows(plan, a.of)
+    block = ", ".join(str(plan.rows) if own and x == plan.split else block_of(plan.kernel, x) for x in a.block)
+    return f"tiles_of({a.of}, [{block}], gl.{GLUON_TYPES[a.dtype]})"
+
+
+GLUON_TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "float8e4nv", "e5m2": "float8e5"}
+ELEMENT = {"f32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1}
+assert set(GLUON_TYPES) <= set(TORCH_TYPES)
+
+
+def _specialise(
+    plan: Plan, arguments: tuple[Argument, ...], hw: Hardware, sizes: Sizes, params: Params, options: dict[str, int]
+) -> Launch:
+    """As the plain launch, with each descriptor's layout in its type."""
+    k = plan.kernel
+    plain = specialise(k, arguments, hw, sizes, params)
+    known = extents(k.graph, sizes)
+    signature = dict(plain.signature)
+    for a in arguments:
+        if a.kind == "descriptor":
+            own = _own_rows(plan, a.of)
+            block = [
+                1 if x is None else plan.rows if own and x == plan.split else block_length(k, x, known) for x in a.block
+            ]
+            kind = signature[a.name].partition("[")[0]
+            signature[a.name] = f"{kind}[{', '.join(map(str, block))}],{_shared_layout(block, ELEMENT[a.dtype])}>"
+    free = {a.name for a in arguments if a.kind in FREE}
+    signature = {n: "i32" if n in free else kind for n, kind in signature.items()} | {"ROWS": "constexpr"}
+    constexprs = {n: v for n, v in plain.constexprs.items() if n not in free} | {"ROWS": plan.rows}
+    divisible = tuple(n for n in plain.divisible if n not in free)
+    return replace(plain, signature=signature, constexprs=constexprs, divisible=divisible, options=options)
+
+
+def _shared_layout(block: list[int], size: int) -> str:
+    """The layout of a tile in shared memory, as Gluon chooses it by default and as its types spell it."""
+    row = block[-1] * size
+    swizzle = next((w for w in (128, 64, 32) if row >= w and row % w == 0), 0)
+    outer = 1
+    for n in block[:-1]:
+        outer *= n
+    swizzle = 0 if len(block) < 2 or outer < 8 else swizzle
+    return (
+        f"NVMMASharedLayout(swizzle_byte_width={swizzle}, element_bitwidth={8 * size}, rank={len(block)}, "
+        "transposed=False, fp4_padded=False, cga_layout=[])"
+    )
