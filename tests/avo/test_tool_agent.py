@@ -192,7 +192,7 @@ def test_what_was_checked_is_judged_when_the_money_is_spent(tmp_path: Path) -> N
     with open_archive(tmp_path / "a.db") as archive, open_archive(tmp_path / "b.db") as other:
         model = ScriptedModel(script, price=Price(1.0, 2.0), takes=TOOLS)
         run = search(archive, model, Budget(steps=9, usd=0.02))
-        assert len(model.requests) == 1 and [e.outcome for e in archive.exchanges(run.id)] == ["ok", "withheld"]
+        assert len(model.requests) == 1 and [e.outcome for e in archive.exchanges(run.id, 1)] == ["ok", "withheld"]
         assert run.record.ended == "usd" and run.candidates[1].rationale == "the last that was checked"
         assert 0 < (archive.spend(run.id).usd or 0) <= 0.02
         again = search(other, ReplayModel("scripted", archive.exchanges(run.id), TOOLS), Budget(steps=1))
