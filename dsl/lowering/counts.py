@@ -63,12 +63,12 @@ def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
             loops += [(n, x) for x in nested] or [(None, n)]
     trips: list[list[int]] = [[] for _ in loops]
     for start in blocks:
-        values = _scalars(kernel.body, kernel, known, given, {axis: start} if axis else {}, {})
+        values = scalars(kernel.body, kernel, known, given, {axis: start} if axis else {}, {})
         for i, (outer, loop) in enumerate(loops):
             around = 1
             if outer is not None:
                 around = _turns(kernel, outer, values)
-                values = _scalars(outer.body, kernel, known, given, {}, {**values, outer.start: values[outer.lo]})
+                values = scalars(outer.body, kernel, known, given, {}, {**values, outer.start: values[outer.lo]})
             trips[i].append(around * _turns(kernel, loop, values))
     segments.append(main.segment("tile", (1,)))
     for i, (_, loop) in enumerate(loops):
@@ -105,7 +105,7 @@ def _deciding_axis(kernel: TileKernel) -> str | None:
     return None
 
 
-def _scalars(
+def scalars(
     body: list[Node],
     kernel: TileKernel,
     known: Mapping[str, int],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dsl.lowering.body import Body
 from dsl.lowering.gluon.layouts import Layouts
-from dsl.lowering.text import ADD, ATOM, LINE, TRITON_TYPES, Text, number
+from dsl.lowering.text import ADD, ATOM, LINE, MULTIPLY, TRITON_TYPES, Text, number
 from dsl.tile import DotAttr, If, LoadAttr, Node, Op, TileKernel, Value
 
 # Functions that Gluon's language lacks: printed once at the top of the module where they are used.
@@ -20,6 +21,18 @@ DEFINITIONS = {
     "gelu": "    return 0.5 * x * (1.0 + gl.erf(x * 0.7071067811865476))",
     "gelu_tanh": "    return x / (1.0 + gl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))",
     "softplus": "    return gl.maximum(x, 0.0) + gl.log(1.0 + gl.exp(-gl.abs(x)))",
+}
+REDUCTIONS = {
+    "parts": """def parts(x):
+    \"\"\"Sums of each row's elements, of each thread its own: eight neighbours lie in four threads.\"\"\"
+    return gl.sum(x.reshape([x.shape[0], x.shape[1] // 8, 8]), 1)""",
+    "rows_of": """def rows_of(x, parts):
+    \"\"\"One value a row beside the parts of rows.\"\"\"
+    return gl.convert_layout(x, gl.SliceLayout(1, parts.type.layout))[:, None]""",
+    "row_max": """def row_max(x, layout: gl.constexpr):
+    \"\"\"The maximum of each row, in each thread first.\"\"\"
+    of_thread = gl.max(x.reshape([x.shape[0], x.shape[1] // 8, 8]), 1)
+    return gl.convert_layout(gl.max(of_thread, 1), layout)""",
 }
 BITS = {"bf16": 16, "f16": 16, "e4m3": 8, "e5m2": 8}
 
@@ -36,6 +49,15 @@ class For:
     flags: tuple[Value, ...] = ()
 
 
+def every(nodes: Iterable[Node | For]) -> Iterator[Op]:
+    """Every op, loops and branches entered."""
+    for n in nodes:
+        if isinstance(n, Op):
+            yield n
+        else:
+            yield from every(n.body)
+
+
 class RoleBody(Body):
     """Prints `nodes` (a tile kernel's, and `For`) for one role. `split`: the axis whose rows consumers share out."""
 
@@ -44,6 +66,7 @@ class RoleBody(Body):
         self.layouts = layouts
         self.used: set[tuple[str, ...]] = set()  # layouts that are read
         super().__init__(replace(kernel, body=nodes))  # type: ignore[arg-type]
+        self.rounded = self._only_rounded()
         self.taken |= {"gl", "WG", "ROWS", "block", "turn", "j", "barrier", "fetch", "write", "mbarrier", "tma"}
 
     def _count_uses(self) -> dict[Value, int]:
@@ -65,6 +88,12 @@ class RoleBody(Body):
 
         count(list(self.k.body))
         return uses
+
+    def _only_rounded(self) -> set[Value]:
+        """f32 values that only casts to fewer bits read."""
+        ops = list(every(self.k.body))
+        narrow = {op.args[0] for op in ops if op.kind == "cast" and op.attr in BITS}
+        return narrow - {a for op in ops if op.kind != "cast" or op.attr not in BITS for a in op.args}
 
     def nodes(self, nodes: list[Node]) -> None:
         plain: list[Node] = []
@@ -194,6 +223,29 @@ class RoleBody(Body):
                 if lo.source == "0":
                     return Text(back, ADD, ())
                 return Text(f"{back} + ({lo.source} if {some.source} > 0 else 0)", ADD, ())
+            case "no_parts":
+                rows, columns = (self.length(d) for d in n.attr)
+                self.functions.add("parts")
+                source = f"parts(gl.zeros(({rows}, {columns}), gl.float32, {self.layout(n.attr)}))"
+                return Text(source, ATOM, out.dims)
+            case "parts":
+                x = self.text(n.args[0])
+                self.functions.add("parts")
+                return Text(f"parts({x.source})", ATOM, out.dims, x.reads)
+            case "more_parts":
+                x, factor = (self.text(a) for a in n.args)
+                self.functions.add("rows_of")
+                source = f"{x.at(ATOM)} * rows_of({factor.source}, {x.source})"
+                return Text(source, MULTIPLY, out.dims, x.reads | factor.reads)
+            case "join":
+                x = self.text(n.args[0])
+                return Text(
+                    f"gl.convert_layout(gl.sum({x.source}, 1), {self.layout(out.dims)})", ATOM, out.dims, x.reads
+                )
+            case "row_max":
+                x = self.text(n.args[0])
+                self.functions.add("row_max")
+                return Text(f"row_max({x.source}, {self.layout(out.dims)})", ATOM, out.dims, x.reads)
             case "operand":
                 x = self.text(n.args[0])
                 return Text(f"gl.convert_layout({x.source}, {self.operand_layout(n)})", ATOM, out.dims, x.reads)
@@ -259,6 +311,15 @@ class RoleBody(Body):
         return Text(f"gl.convert_layout({t.source}, {self.layout(t.dims)})", ATOM, t.dims, t.reads)
 
     def mapped(self, n: Op) -> Text:
+        if n.attr == "/" and n.out in self.rounded and len(n.args[1].dims) == 1:
+            # one reciprocal a row; its error is far below that of the rounding that follows
+            a, b = (self.text(x) for x in n.args)
+            out = n.out
+            assert out is not None
+            one = Text(f"1.0 / {b.at(MULTIPLY + 1)}", MULTIPLY, b.dims, b.reads)
+            over = self.broadcast(one, out.dims)
+            left = self.broadcast(a, out.dims)
+            return Text(f"{left.at(MULTIPLY)} * {over.at(ATOM)}", MULTIPLY, out.dims, a.reads | b.reads)
         if n.attr == "sigmoid":
             x = self.text(n.args[0])
             self.functions.add("sigmoid")

@@ -9,9 +9,10 @@ import re
 from dataclasses import replace
 
 from dsl.hardware import Hardware
-from dsl.lowering.gluon.body import DEFINITIONS, RoleBody
+from dsl.lowering.gluon.body import DEFINITIONS, REDUCTIONS, RoleBody
 from dsl.lowering.gluon.layouts import Layouts
 from dsl.lowering.gluon.plan import Channel, NotSpecialised, Plan, make_plan
+from dsl.lowering.gluon.rewrite import per_thread
 from dsl.lowering.gluon.roles import Nodes, loading, multiplying
 from dsl.lowering.launch import Argument, block_length, extents, specialise
 from dsl.lowering.lowered import Launch, Params, Sizes
@@ -59,7 +60,7 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     """Raises NotSpecialised with the reason where the kernel has no such form."""
     if hw.arch != "sm_90":
         raise NotSpecialised(f"warps with roles are lowered for sm_90 alone so far, not {hw.arch}")
-    plan = make_plan(k)
+    plan = per_thread(make_plan(k))
     layouts = Layouts(k)
     mma, load = (RoleBody(k, nodes, plan.split, layouts) for nodes in (multiplying(plan), loading(plan)))
     for body in (mma, load):
@@ -72,7 +73,7 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
         tile_count(k, a, both.extents)
     arguments = arguments_of(k, both, [*decoding, _tiles(k, both)], extras)
     mma.functions |= load.functions
-    if clash := [f for f in mma.functions if f not in DEFINITIONS]:
+    if clash := [f for f in mma.functions if f not in DEFINITIONS and f not in REDUCTIONS]:
         raise NotSpecialised(f"`{clash[0]}` has no specialised form")
     text = "\n\n\n".join(
         (
@@ -81,7 +82,8 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
             _start(plan, arguments),
         )
     )
-    definitions = {f: f"@gluon.jit\ndef {f}(x):\n{DEFINITIONS[f]}" for f in mma.functions}
+    bodies = {**{f: f"def {f}(x):\n{d}" for f, d in DEFINITIONS.items()}, **REDUCTIONS}
+    definitions = {f: f"@gluon.jit\n{bodies[f]}" for f in mma.functions}
     descriptors = {a.of: _descriptor(plan, a) for a in arguments if a.kind == "descriptor"}
     options = {"num_warps": 4, "maxnreg": _most_registers(plan)}
 

@@ -7,9 +7,12 @@ of the rows. The result is one list of nodes for each role, which `dsl.lowering.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from dsl.lowering.counts import scalars
 from dsl.tile import DotAttr, If, LoadAttr, Loop, Node, Op, TileKernel, Value
 
 # More kinds of ops, for the consumers alone:
@@ -105,6 +108,33 @@ def make_plan(kernel: TileKernel) -> Plan:
             plan.stored.append(op.attr.tensor)
     plan.rotated = s.issue == "next_contraction" and all(rotation(x.body) is not None for x in loops)
     return plan
+
+
+def once(plan: Plan) -> bool:
+    """Whether the last loop visits at most one block of any tile, so that the first block of the walk is all of it.
+
+    Its bounds are minima and roundings of the tile's first row and the extent: they change at multiples of the block
+    lengths, so those and their neighbours are all that has to be looked at.
+    """
+    k, loop = plan.kernel, plan.walk[-1]
+    axis, rows = loop.axis, plan.split
+    needs = needed(plan.before, (loop.lo, loop.hi))
+    flags = [op.attr for op in needs if op.kind == "param" and k.graph.params[op.attr].dtype == "bool"]
+    for op in needs:
+        known = {"extent": (axis,), "start": (rows,), "block": (axis, rows), "param": flags}.get(op.kind)
+        if op.kind not in ("const", "map", "select", "tail") and (known is None or op.attr not in known):
+            return False
+    down, across = k.lengths[rows], k.lengths.get(axis, 1)
+    step = math.gcd(down, across)
+    ends = [n + d for n in range(step, 4 * max(down, across) + 1, step) for d in (-1, 0, 1)]
+    for start in range(0, 4 * max(down, across), down):
+        for chosen in itertools.product((False, True), repeat=len(flags)):
+            for end in ends:
+                params = dict(zip(flags, chosen, strict=True))
+                found = scalars(list(needs), k, {axis: end}, params, {rows: start}, {})
+                if loop.lo not in found or loop.hi not in found or found[loop.hi] - found[loop.lo] > across:
+                    return False
+    return True
 
 
 def _split(kernel: TileKernel) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dsl.lowering.gluon.body import For
-from dsl.lowering.gluon.plan import Channel, Plan, Rotation, attr_of, copied, needed, rotation
+from dsl.lowering.gluon.plan import Channel, Plan, Rotation, attr_of, copied, needed, once, rotation
 from dsl.tile import If, Loop, Node, Op, Value
 
 Nodes = list[Node | For]
@@ -304,6 +304,9 @@ def _rotated(plan: Plan, ring: Ring, held: dict[str, Value], late: list[Channel]
     nodes += _step(plan, ring, first, held, left, blocks, last)
     previous: Value | None = None
     for loop, end in zip(reversed(plan.walk), ends, strict=True):
+        if previous is None and once(plan):
+            previous = end
+            continue
         inner: Nodes = [line("block += 1"), Op("from", loop.start, (last,), axis)]
         inner += _step(plan, ring, loop, held, left, blocks, None)
         lo: str | Value = "1"
