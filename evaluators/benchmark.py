@@ -213,7 +213,9 @@ class Bench:
         else:
             self._lease.take(wait_s=60.0)
         self._pool = WorkerPool(1, memory_bytes=DEVICE_MEMORY, settings=settings)
+        self._pool.warm(("device",))
         self._compilers = 0 if simulate else max(1, cores - 2)
+        self._compiling: WorkerPool | None = None
         self._device: dict[str, Any] = {}
         self._ceilings: dict[str, dict[str, Any]] = {}
 
@@ -225,6 +227,8 @@ class Bench:
 
     def close(self) -> None:
         self._pool.close()
+        if self._compiling is not None:
+            self._compiling.close()
         self._lease.release()
         shutil.rmtree(self._cache, ignore_errors=True)
 
@@ -243,8 +247,7 @@ class Bench:
 
         regime = regime or Regime()
         program = parse(target.seed)
-        self._pool.warm(("device",))
-        self.compile(target, entries)
+        self.compile((target, entries))
         if not self._device:
             told = self._pool.call("device_facts", {}, timeout=180.0).result
             self._device = {**self.facts.model_dump(mode="json"), **told}
@@ -270,10 +273,10 @@ class Bench:
             warnings=tuple(self.facts.warnings()),
         )
 
-    def compile(self, target: Target, entries: Sequence[Entry]) -> None:
+    def compile(self, *tables: tuple[Target, Sequence[Entry]]) -> None:
         """Fills the worker's cache with every program at every size on all cores. What fails here fails there."""
         wanted: dict[str, tuple[str, str, Launch]] = {}
-        for entry in entries:
+        for target, entry in ((t, e) for t, entries in tables for e in entries):
             if entry.lowered is None or not self._compilers:
                 continue
             algorithm = entry.lowered[1].algorithm
@@ -286,15 +289,15 @@ class Bench:
                         wanted[key] = (entry.lowered[0].source, kernel.name, launch)
         if not wanted:
             return
-        settings = {"TRITON_CACHE_DIR": str(self._cache)}
-        count = min(self._compilers, len(wanted))
-        with WorkerPool(count, settings=settings) as pool, ThreadPoolExecutor(max_workers=count) as threads:
-            compiler = Compiler(pool)
+        if self._compiling is None:
+            self._compiling = WorkerPool(self._compilers, settings={"TRITON_CACHE_DIR": str(self._cache)})
+        compiler = Compiler(self._compiling)
 
-            def build(one: tuple[str, str, Launch]) -> None:
-                with contextlib.suppress(WorkerFailure):
-                    compiler.compile(*one, self.hardware)
+        def build(one: tuple[str, str, Launch]) -> None:
+            with contextlib.suppress(WorkerFailure):
+                compiler.compile(*one, self.hardware)
 
+        with ThreadPoolExecutor(max_workers=self._compilers) as threads:
             list(threads.map(build, wanted.values()))
 
     def _sustained(self, dtypes: Sequence[str], regime: Regime, rounds: int) -> dict[str, Any]:

@@ -38,6 +38,7 @@ VERBS = {
     "grammar": ("grammar", "Print a grammar for constrained decoding."),
     "lower": ("lower", "Print the Triton or machine code of a program."),
     "eval": ("evaluate", "Judge one program as a run does."),
+    "export": ("export", "Write a package that runs without avo."),
     "bench": ("bench", "Measure programs beside the best libraries."),
     "audit": ("audit", "Try a target, or raw Python, for cheats."),
     "sol": ("sol", "Print the speed of light of a target."),

@@ -45,7 +45,7 @@ def test_every_readers_verb_takes_json() -> None:
     page = made()
     for verb in VERBS:
         section = page.split(f"\n## avo {verb}\n", 1)[1].split("\n## ", 1)[0]
-        if verb not in ("evolve", "fmt", "init", "mcp"):  # these write
+        if verb not in ("evolve", "export", "fmt", "init", "mcp"):  # these write
             assert "--json" in section, verb
 
 
