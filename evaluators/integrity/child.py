@@ -18,9 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evaluators.integrity import sandbox
 from evaluators.worker import CandidateError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
     from evaluators.guards import Zone
@@ -39,11 +42,9 @@ class _State:
     before: list[tuple[torch.Tensor, bytes]] = []  # noqa: RUF012  the outputs of the call before
 
 
-def begin(level: str) -> None:
-    """Imports all that a run needs, then confines this process. Called once, before any candidate is here."""
+def prepare() -> None:
+    """Imports all that a run needs. Called once, in the template that candidates' processes are copies of."""
     import torch
-
-    from evaluators.integrity import sandbox
 
     for module in ("evaluators.compiler", "evaluators.cpu", "evaluators.guards", "evaluators.interpreter"):
         __import__(module)
@@ -51,18 +52,16 @@ def begin(level: str) -> None:
     # What is imported on first use, while it can still be read.
     torch.softmax(torch.zeros(2, 2, dtype=torch.bfloat16).float(), -1) @ torch.zeros(2, 2)
     np.random.default_rng(0)
-    assert level in sandbox.LEVELS
-    sandbox.confine(level, _home())
+
+
+def confine(level: sandbox.Level, home: Path) -> None:
+    """Confines this process for good, before any candidate is here."""
+    sandbox.isolate(level)
+    sandbox.confine(level, home)
     sys.argv = ["candidate"]
     for name in list(os.environ):
         if name not in ("PATH", "HOME", "TMPDIR", "LANG", "TRITON_INTERPRET", "TRITON_HOME", "TRITON_CACHE_DIR"):
             del os.environ[name]
-
-
-def _home() -> Any:
-    from pathlib import Path
-
-    return Path(os.environ["HOME"])
 
 
 def load_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:

@@ -200,8 +200,9 @@ def _mounts(home: Path) -> None:
     libc = _libc()
     _call("mount private", libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
     kept = _call("open_tree", libc.syscall(_OPEN_TREE, _AT_FDCWD, bytes(home), 1 | 0o2000000))
-    root = Path(__file__).resolve().parents[2]
-    hidden = [root / name for name in _PROJECT if (root / name).is_dir()]
+    # A second copy of avo may lie on the path too, beside the one that runs.
+    roots = dict.fromkeys([Path(__file__).resolve().parents[2], *_where_avo_lies()])
+    hidden = [root / name for root in roots for name in _PROJECT if (root / name).is_dir()]
     hidden += [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/run")]
     hidden += [Path("/home"), Path("/root"), Path("/proc")]
     needed = [path.resolve() for path in _libraries()]
@@ -229,6 +230,16 @@ def _mounts(home: Path) -> None:
     _set_attributes(b"/", _AT_RECURSIVE, 1, 0)
     _set_attributes(bytes(home), 0, 0, 1)
     os.chdir(home)
+
+
+def _where_avo_lies() -> Iterator[Path]:
+    """Folders on Python's path, and those that editable installations name, in which packages of avo's are."""
+    places = [Path(p) for p in sys.path if p]
+    for finder in sys.meta_path:
+        mapping = getattr(sys.modules.get(getattr(finder, "__module__", "")), "MAPPING", None)
+        if isinstance(mapping, dict):
+            places += [Path(p).parent for name, p in mapping.items() if name in _PROJECT]
+    yield from (p.resolve() for p in places if (p / "evaluators" / "integrity").is_dir())
 
 
 def _set_attributes(path: bytes, flags: int, plus: int, minus: int) -> None:
