@@ -106,6 +106,6 @@ def _own_chance() -> None:
     import torch
 
     random.seed()
-    np.random.seed()  # noqa: NPY002  the old generator, which candidates may use
+    np.random.seed()  # the old generator, which candidates may use
     torch.seed()
     torch.set_num_threads(1)  # torch makes its pool anew after a fork: here, before two threads ask for it at once

@@ -140,7 +140,7 @@ def _libraries() -> list[Path]:
     found += [Path("/etc/ld.so.cache"), Path("/etc/localtime"), Path("/usr/share/zoneinfo")]
     standard = Path(os.__file__).resolve().parent
     found += [standard, standard.parent / "libpython3.so"]
-    packages = {Path(p).resolve() for p in sys.path if p and Path(p).name in ("site-packages", "dist-packages")}
+    packages = _package_folders()
     for folder in packages:
         found += [entry for entry in folder.iterdir() if entry.name.partition(".")[0] not in _PROJECT]
     # The standard library may hold site-packages within it: then its entries are listed one by one.
@@ -148,6 +148,10 @@ def _libraries() -> list[Path]:
         found.remove(standard)
         found += [entry for entry in standard.iterdir() if entry.resolve() not in packages]
     return [path for path in dict.fromkeys(found) if path.exists()]
+
+
+def _package_folders() -> set[Path]:
+    return {Path(p).resolve() for p in sys.path if p and Path(p).name in ("site-packages", "dist-packages")}
 
 
 # Landlock ------------------------------------------------------------------------------------------
@@ -171,6 +175,8 @@ def _landlock(home: Path) -> None:
     write = (_READ | _WRITE | (1 << 14)) & handled & ~1
     for path, access in (
         *((path, _READ) for path in _libraries()),
+        # Names alone: Python lists these again where a package was installed meanwhile, and would find nothing.
+        *((path, 1 << 3) for path in _package_folders()),
         (home, write),
         *((Path(p), 1 << 2 | 1 << 1) for p in ("/dev/null", "/dev/zero")),
         *((Path(p), 1 << 2) for p in ("/dev/urandom", "/dev/random")),
