@@ -33,6 +33,7 @@ class Regime:
         return asdict(self)
 
 
+SUSTAINED = Regime()
 # For candidates among each other, on a card that is kept under load: half as long, so twice as many.
 RACING = Regime("racing", untimed_s=0.005, timed_s=0.015, rounds=6)
 
