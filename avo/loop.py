@@ -124,7 +124,7 @@ class Loop:
         HarnessUnavailable where judging kept failing; UserMistake where the seed program is not accepted;
         KeyboardInterrupt at the second Ctrl-C."""
         interrupts = Interrupts(lambda: self._inbox.put(None))
-        reason, message = "failed", ""
+        reason, message, best = "failed", "", None
         try:
             with interrupts:
                 self._tell(
@@ -167,7 +167,7 @@ class Loop:
             self._quit.set()
             with contextlib.suppress(ArchiveError):  # the first error is the one to show
                 self._writer.release(reason, message)
-            best = self._history.best() if len(self._history) else None
+            best = best or (self._history.best() if len(self._history) else None)
             self._tell(Finished(self._writer.run.id, reason, best, len(self._history), self._writer.wall_s, message))
 
     def _work(self, interrupts: Interrupts) -> None:

@@ -15,6 +15,7 @@ from evaluators.evaluation import Evaluation, Status
 if TYPE_CHECKING:
     from archive.archive import Archive
     from archive.writer import RunWriter
+    from avo.agents.protocol import Judged
     from avo.history import History
     from dsl.hardware import Hardware
     from evaluators.protocol import Evaluator
@@ -32,19 +33,20 @@ def crown(
     target: Target,
     hardware: Hardware,
     tell: Callable[[Event], None],
-) -> None:
-    """Has the evaluator promote the best candidates in turn until one passes; each is asked about once in a run.
+) -> Judged | None:
+    """Has the evaluator promote the best candidates in turn until one passes, and returns that; None where none does.
+    Each is asked about once in a run.
 
-    Does nothing where the evaluator promotes nobody or the target hides no sizes. What the evaluator raises passes.
+    Asks for nothing where the evaluator promotes nobody or the target hides no sizes. What it raises passes.
     """
     promote = getattr(evaluator, "promote", None)
     if promote is None or not target.hidden or not len(history):
-        return
+        return None
     known = archive.promotions(writer.run.id)
     seed = history.upto(0)[0]
     for judged in history.ranked()[:MOST]:
         if judged.evaluation.mode == "none":
-            return
+            return None
         found = known.get(judged.digest)
         if found is None:
             tell(Promoting(judged))
@@ -54,11 +56,12 @@ def crown(
             if found.status is Status.UNAVAILABLE:
                 writer.book(judged.k, "unavailable", spend=spent, note=found.message)
                 tell(Promoted(judged, found))
-                return
+                return None
             writer.record_promotion(judged.k, found, spent)
         tell(Promoted(judged, found))
         if found.status is Status.OK:
-            return
+            return judged
+    return None
 
 
 def device_seconds(evaluation: Evaluation) -> float:

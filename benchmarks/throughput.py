@@ -47,7 +47,7 @@ class Watch:
         row |= {"wall_s": round(event.wall_s, 2), "value": event.candidate.value}
         row |= {"gates": {g.gate: round(g.seconds, 3) for g in found.gates}}
         row |= {"verdict": timing.evidence.get("verdict") if timing else None, "message": found.message[:120]}
-        row |= {"blocks": timing.evidence.get("blocks") if timing else None}
+        row |= {"pairs": timing.evidence.get("pairs") if timing else None}
         row |= {"device_s": found.environment.get("device_s"), "busy": found.environment.get("busy_share")}
         row |= {"noise": found.environment.get("noise_floor")}
         if found.workloads and found.mode == "measured":
@@ -117,8 +117,8 @@ def report(watch: Watch, judge: MeasuredEvaluator, cpu_s: float) -> None:
     print(f"device busy share {judge.busy_share:.0%} from the seed on; the parent's own CPU {cpu_s:.0f} s")
     print("statuses:", dict(Counter(r["status"] for r in watch.rows)))
     print("verdicts:", dict(Counter(r["verdict"] for r in rows if r["verdict"])), end="; ")
-    blocks = [r["blocks"] for r in rows if r["blocks"] is not None]
-    print(f"blocks: {sum(blocks)} for {len(blocks)} candidates that were timed; noise {watch.rows[0]['noise']}")
+    pairs = [r["pairs"] for r in rows if r["pairs"] is not None]
+    print(f"pairs: {sum(pairs)} for {len(pairs)} candidates that were timed; noise {watch.rows[0]['noise']}")
     device = [r["device_s"] for r in rows if r["device_s"]]
     if device:
         print(f"device seconds a candidate that came so far: {sum(device) / len(device):.2f}")

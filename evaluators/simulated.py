@@ -102,6 +102,8 @@ class SimulatedSlot:
             checks = payload.get("checks", payload["jobs"] if task == "verify" else ())
             timed = payload["timed"] if task == "screen" else payload["jobs"] if task == "race" else ()
             answers = [self._timed(task, payload, job) for job in timed]
+            if task == "screen" and _hopeless(answers[: payload["few"]], payload):
+                answers = answers[: payload["few"]]
             return Reply({"rows": [self._row(job) for job in checks], "timed": answers}, (), 0.0)
         finally:
             self.parts[task] += time.monotonic() - began
@@ -136,6 +138,11 @@ class SimulatedSlot:
 
     def close(self) -> None:
         pass
+
+
+def _hopeless(answers: list[dict[str, Any]], payload: dict[str, Any]) -> bool:
+    limits = [payload["hopeless"].get(job["workload"], math.inf) for job in payload["timed"]]
+    return all(a["samples"][0]["seconds"] > limit for a, limit in zip(answers, limits, strict=False))
 
 
 def _hashed(source: str, job: Any) -> float:

@@ -109,8 +109,8 @@ class State:
         """What a judge that measures says of its device."""
         floor, busy = environment.get("noise_floor"), environment.get("busy_share")
         if isinstance(floor, dict) and not self.noise:
-            blocks, deviation = floor.get("blocks", 0), float(floor.get("deviation", 0.0))
-            self.noise = f"{deviation:.2%} a block (a program against itself, {blocks} blocks)"
+            pairs, deviation = floor.get("pairs", 0), float(floor.get("deviation", 0.0))
+            self.noise = f"{deviation:.2%} a pair (a program against itself, {pairs} pairs)"
         if isinstance(busy, int | float):
             self.busy = float(busy)
         self.first = self.first or time.monotonic()
