@@ -16,9 +16,10 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, select
+from sqlalchemy import Connection, Engine, Insert, Table, create_engine, event, inspect, select
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -31,6 +32,7 @@ from archive.holder import Holder, liveness
 from archive.tables import metadata, runs, schema, texts
 
 BUSY_S = 30.0
+_INSERTS: dict[str, Any] = {"sqlite": sqlite_insert}
 _MAGIC = b"SQLite format 3\x00"
 
 
@@ -68,6 +70,18 @@ class Database:
             raise ArchiveError(f"{self.where} was opened for reading only")
         with self._lock, explained(self.where, self.busy_s), self._write.begin() as connection:
             yield connection
+
+    def compact(self) -> None:
+        """Gives the room of removed rows back to the disk. Outside any transaction: VACUUM makes its own."""
+        if self._write is None:
+            raise ArchiveError(f"{self.where} was opened for reading only")
+        with self._lock, explained(self.where, self.busy_s):
+            connection = self._write.raw_connection()
+            try:
+                connection.execute("VACUUM")  # type: ignore[attr-defined]
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[attr-defined]
+            finally:
+                connection.close()
 
     def close(self) -> None:
         self._read.dispose()
@@ -267,9 +281,13 @@ def put_text(connection: Connection, text: str) -> str:
     """Stores a text once and returns its SHA-256, the key to read it by."""
     raw = text.encode("utf-8", "replace")
     name = hashlib.sha256(raw).hexdigest()
-    statement = sqlite_insert(texts).values(sha256=name, body=zlib.compress(raw)).on_conflict_do_nothing()
-    connection.execute(statement)
+    connection.execute(insert_new(connection, texts), {"sha256": name, "body": zlib.compress(raw)})
     return name
+
+
+def insert_new(connection: Connection, table: Table) -> Insert:
+    """An INSERT that leaves rows alone whose key is there already."""
+    return _INSERTS[connection.dialect.name](table).on_conflict_do_nothing()
 
 
 def as_stored(text: str) -> str:

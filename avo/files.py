@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from avo.errors import UserMistake
 
@@ -57,3 +59,37 @@ def write_text(path: Path, text: str, force: bool) -> None:
         if error.errno == errno.ENOSPC:
             raise  # the machine's fault, and told as such
         raise UserMistake(f"cannot write {path}: {error.strerror or error}") from None
+
+
+@contextmanager
+def writing(path: str) -> Iterator[TextIO]:
+    """A text file that takes its name only when it is whole. Raises UserMistake where it cannot be written."""
+    final = Path(path)
+    partial = final.with_name(final.name + ".partial")
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+        partial.replace(final)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
+        raise UserMistake(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def lines_of(path: str) -> Iterator[Iterable[str]]:
+    """The lines of a file of any size, or of standard input for `-`. Raises UserMistake where it cannot be read."""
+    if path == "-":
+        yield sys.stdin
+        return
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            yield file
+    except FileNotFoundError:
+        raise UserMistake(f"no such file: {path}") from None
+    except UnicodeDecodeError:
+        raise UserMistake(f"{path} is not UTF-8 text") from None
+    except OSError as error:
+        raise UserMistake(f"cannot read {path}: {error.strerror or error}") from None

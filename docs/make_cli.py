@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
+import typer
 from typer.testing import CliRunner
 
 from avo.cli import VERBS, build
@@ -25,12 +27,23 @@ def page() -> str:
     """The whole page as it has to be."""
     app, runner = build(), CliRunner()
     parts = [HEAD]
-    for arguments in ([], *[[verb] for verb in VERBS]):
+    for arguments in _commands():
         answer = runner.invoke(app, [*arguments, "--help"], prog_name="avo", env={"COLUMNS": "80"})
         title = " ".join(["avo", *arguments])
         text = "\n".join(line.rstrip() for line in answer.output.strip().splitlines())
-        parts.append(f"\n## {title}\n\n```\n{text}\n```\n")
+        parts.append(f"\n{'##' if len(arguments) < 2 else '###'} {title}\n\n```\n{text}\n```\n")
     return "".join(parts)
+
+
+def _commands() -> list[list[str]]:
+    """Each verb, and below one that is a group, each of the group's."""
+    found: list[list[str]] = [[]]
+    for verb, (module, _) in VERBS.items():
+        found.append([verb])
+        group = getattr(import_module(f"avo.cli.{module}"), module)
+        if isinstance(group, typer.Typer):
+            found += [[verb, str(command.name)] for command in group.registered_commands]
+    return found
 
 
 def main() -> int:

@@ -29,8 +29,12 @@ VERBS = {
     "knowledge": ("knowledge", "Search the pages on techniques and chips."),
     "report": ("report", "Report a run: a table, and one HTML file."),
     "log": ("log", "List the runs of an archive and how they stand."),
+    "status": ("status", "Say where a run stands, in a few lines."),
+    "tree": ("tree", "Draw the lineage of a run in text."),
+    "compare": ("compare", "Compare what several runs reached."),
     "show": ("show", "Show a candidate with all its evidence."),
     "diff": ("diff", "Compare two candidates or program files."),
+    "archive": ("archive", "Check, export, import an archive; free room."),
     "check": ("check", "Say everything that is wrong with a program."),
     "fmt": ("fmt", "Print a program in canonical form."),
     "knobs": ("knobs", "List what a program leaves open on a chip."),
@@ -38,8 +42,6 @@ VERBS = {
     "grammar": ("grammar", "Print a grammar for constrained decoding."),
     "lower": ("lower", "Print the Triton or machine code of a program."),
     "eval": ("evaluate", "Judge one program as a run does."),
-    "reproduce": ("reproduce", "Judge a candidate again, and compare."),
-    "recheck": ("recheck", "Judge the champions of an archive again."),
     "export": ("export", "Write a package that runs without avo."),
     "bench": ("bench", "Measure programs beside the best libraries."),
     "audit": ("audit", "Try a target, or raw Python, for cheats."),
@@ -74,8 +76,11 @@ def build() -> typer.Typer:
         """Read by `main` itself and by `_version`."""
 
     for verb, (module, short) in VERBS.items():
-        function = getattr(import_module(f"avo.cli.{module}"), module)
-        app.command(verb, short_help=short, epilog=EPILOG)(function)
+        found = getattr(import_module(f"avo.cli.{module}"), module)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=verb, short_help=short, epilog=EPILOG)
+        else:
+            app.command(verb, short_help=short, epilog=EPILOG)(found)
     return app
 
 

@@ -34,7 +34,6 @@ def show(
     with reading(archive) as store:
         found = store.candidate(id)
         evaluation = store.evaluation(found)
-        again = store.promotions(found.run).get(found.digest)
         lineage = [c.k for c in store.lineage(found.run, found.k)]
     if program:
         say(tame(found.text.rstrip("\n")))
@@ -44,13 +43,12 @@ def show(
         say(tame(evaluation.source.rstrip("\n")))
     elif as_json:
         detail = evaluation.model_dump(mode="json") if evaluation else None
-        more = {"promotion": again.model_dump(mode="json")} if again else {}
-        show_json({**summary(found), "lineage": lineage, "text": found.text, "evaluation": detail, **more})
+        show_json({**summary(found), "lineage": lineage, "text": found.text, "evaluation": detail})
     else:
-        say(_page(found, evaluation, lineage, again))
+        say(_page(found, evaluation, lineage))
 
 
-def _page(found: Candidate, evaluation: Evaluation | None, lineage: list[int], again: Evaluation | None) -> str:
+def _page(found: Candidate, evaluation: Evaluation | None, lineage: list[int]) -> str:
     from avo.cli.console import tame
 
     parts = [f"candidate {found.digest}  (run {found.run}, proposal {found.k}, by {tame(found.agent)})"]
@@ -60,7 +58,6 @@ def _page(found: Candidate, evaluation: Evaluation | None, lineage: list[int], a
         parts.append("why: " + tame(found.rationale))
     parts.append("")
     parts += ["not judged yet"] if evaluation is None else verdict(evaluation)
-    parts += ["", *promotion(again)] if again is not None else []
     parts += ["", "program", "", tame(found.text.rstrip())]
     return "\n".join(parts)
 
@@ -85,22 +82,6 @@ def verdict(evaluation: Evaluation, gates: bool = True) -> list[str]:
         lines += ["", table(["gate", "", "evidence"], rows)]
     if evaluation.workloads and evaluation.mode != "none":
         lines += ["", *_times(evaluation)]
-    return lines
-
-
-def promotion(evaluation: Evaluation) -> list[str]:
-    """What came of it when it was judged again as the run's best."""
-    from avo.cli.console import table, tame
-    from avo.report.derive import workload_infos
-    from avo.report.promotion import cells, headline
-
-    facts = {w.workload: (w.work, w.floor_s, w.bottleneck) for w in evaluation.workloads}
-    infos, shared = workload_infos(list(facts), facts)
-    heads, found = cells(evaluation, dict(zip(facts, (i.label for i in infos), strict=True)))
-    lines = [tame(headline(evaluation))]
-    if found:
-        lines += ["", table(heads, found, right=(1, 2, 3)), "MHz and W: of this program / of the seed"]
-        lines += [f"all with {shared}"] if shared else []
     return lines
 
 

@@ -1,0 +1,113 @@
+"""`avo archive check|export|import|gc`: the upkeep of an archive."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from avo.cli.options import ArchiveOption, JsonOption
+
+archive = typer.Typer(help="Check an archive, write it as JSON Lines and back, free room.", no_args_is_help=True)
+
+
+@archive.command("check")
+def check(where: ArchiveOption = None, as_json: JsonOption = False) -> None:
+    """Look whether all in it is whole: rows, references, texts, evidence.
+
+    Example: avo archive check --archive runs/avo.db
+    """
+    from archive.upkeep import check_archive
+    from avo.cli.console import say, show_json
+    from avo.cli.options import reading
+
+    with reading(where) as store:
+        faults = check_archive(store)
+        if as_json:
+            show_json({"archive": store.where, "whole": not faults, "faults": faults})
+        else:
+            say("\n".join(faults) if faults else f"{store.where} is whole")
+    raise typer.Exit(1 if faults else 0)
+
+
+@archive.command("export")
+def export(
+    path: Annotated[str, typer.Argument(help="The file to write; - is stdout.", metavar="FILE")] = "-",
+    where: ArchiveOption = None,
+) -> None:
+    """Write all of it as JSON Lines. A run that is under way goes on.
+
+    Example: avo archive export runs.jsonl
+    """
+    from archive.transfer import export_archive
+    from avo.cli.console import warn
+    from avo.cli.options import reading
+    from avo.files import writing
+
+    with reading(where) as store:
+        if path == "-":
+            counts = export_archive(store, sys.stdout)
+        else:
+            with writing(path) as out:
+                counts = export_archive(store, out)
+    if path != "-":
+        warn(f"wrote {counts['runs']} runs with {counts['candidates']} candidates to {path}")
+
+
+@archive.command("import")
+def load(
+    path: Annotated[str, typer.Argument(help="A file that `export` wrote; - is stdin.", metavar="FILE")],
+    where: ArchiveOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add the runs of a file to an archive, or make one of it. All or nothing.
+
+    Example: avo archive import runs.jsonl --archive all.db
+    """
+    from archive.archive import open_archive
+    from archive.transfer import import_archive
+    from avo.cli.console import say, show_json
+    from avo.config import DEFAULT_ARCHIVE
+    from avo.files import lines_of
+
+    with lines_of(path) as lines, open_archive(where or DEFAULT_ARCHIVE) as store:
+        done = import_archive(store, lines, path)
+        name = store.where
+    if as_json:
+        show_json({"archive": name, "runs": done.runs, "known": done.known, "rows": done.rows})
+        return
+    for old, new in done.runs.items():
+        say(f"run {old} of {path} is run {new} of {name}")
+    for old, new in done.known.items():
+        say(f"run {old} of {path} was here already as run {new}, and was left alone")
+
+
+@archive.command("gc")
+def gc(
+    where: ArchiveOption = None,
+    drop: Annotated[list[int] | None, typer.Option("--drop", help="Remove this run first; repeatable.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Free the room of texts and verdicts that no run refers to.
+
+    Example: avo archive gc --drop 3
+    """
+    from dataclasses import asdict
+
+    from archive.archive import open_archive
+    from archive.upkeep import collect
+    from avo.cli.console import amount, say, show_json
+    from avo.cli.options import reading
+    from avo.config import DEFAULT_ARCHIVE
+
+    reading(where).close()  # refuses a file that is not there: gc is no way to make one
+    with open_archive(where or DEFAULT_ARCHIVE) as store:
+        freed = collect(store, tuple(drop or ()))
+    if as_json:
+        show_json(asdict(freed))
+        return
+    say(
+        f"removed {freed.runs} runs, {freed.verdicts} verdicts, {freed.texts} texts; "
+        f"{amount(freed.before, 'B')} -> {amount(freed.after, 'B')}"
+    )

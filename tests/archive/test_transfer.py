@@ -1,0 +1,191 @@
+"""An archive as JSON Lines and back is the same archive; upkeep finds what is not whole and frees what nobody needs."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archive_parts import bad, ok
+
+from archive import Archive, ArchiveError, Held, Hypothesis, Spend, open_archive
+from archive.tables import metadata
+from archive.transfer import export_archive, import_archive
+from archive.upkeep import check_archive, collect
+
+
+def fill(archive: Archive, seed: int = 3, judge: str = "judge", hold: bool = False) -> int:
+    """A run with something in every table."""
+    run = archive.create_run(target="attention", hardware="b200", agent="a", seed=seed, jobs=2, judge=judge)
+    writer = archive.claim(run.id)
+    writer.add_candidate(0, "a" * 16, "kernel a\n", agent="seed")
+    writer.record_evaluation(0, ok(0.5))
+    writer.add_candidate(1, f"b{seed}" * 8, f"kernel b{seed} \u2028 ünï\n", agent="a", parents=[0])
+    writer.record_evaluation(1, bad())
+    writer.add_candidate(2, "a" * 16, "kernel a\n", agent="a", parents=[0, 1], rationale="again")
+    writer.nominate(1, Hypothesis("deeper pipeline", 1.2, "latency"), {"cost": 2})
+    asked = writer.ask(1, "m", "what now?", Spend(usd=0.5, tokens_in=9))
+    writer.answered(asked, "this", "ok", Spend(usd=0.1, tokens_in=9, tokens_out=2))
+    writer.ask(2, "m", "and now?", Spend(usd=None))
+    writer.note(1, "64 is enough", topic="tiles")
+    if not hold:
+        writer.release("steps", "done")
+    return run.id
+
+
+def rows(archive: Archive) -> dict[str, list[dict[str, Any]]]:
+    """Everything but who holds a run."""
+    found = {}
+    with archive.database.reading() as connection:
+        for table in metadata.sorted_tables:
+            if table.name == "avo_archive":
+                continue
+            taken = connection.execute(table.select().order_by(*table.primary_key)).mappings()
+            found[table.name] = [
+                {k: v for k, v in row.items() if k not in ("holder", "token", "beat", "beat_at")} for row in taken
+            ]
+    return found
+
+
+def exported(archive: Archive) -> list[str]:
+    out = io.StringIO()
+    export_archive(archive, out)
+    return list(io.StringIO(out.getvalue()))
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Any:
+    with open_archive(tmp_path / "full.db") as archive:
+        fill(archive)
+        fill(archive, seed=4)
+        yield archive
+
+
+def test_an_empty_archive_becomes_equal(full: Archive, tmp_path: Path) -> None:
+    lines = exported(full)
+    assert all(rows(full).values()), "every table has a row, so none escapes this test"
+    with open_archive(tmp_path / "copy.db") as copy:
+        done = import_archive(copy, lines, "full.jsonl")
+        assert (done.runs, done.known) == ({1: 1, 2: 2}, {})
+        assert rows(copy) == rows(full)
+        assert exported(copy) == lines
+        assert check_archive(copy) == []
+        again = import_archive(copy, lines, "full.jsonl")
+        assert (again.runs, again.known) == ({}, {1: 1, 2: 2}) and not any(again.rows.values())
+        assert rows(copy) == rows(full)
+        with copy.claim(1) as writer:  # it can be gone on with
+            writer.record_evaluation(2, ok(0.5))
+
+
+def test_numbers_that_are_taken_are_changed_and_references_follow(full: Archive, tmp_path: Path) -> None:
+    with open_archive(tmp_path / "mine.db") as mine:
+        fill(mine, seed=9)
+        done = import_archive(mine, exported(full), "full.jsonl")
+        assert done.runs == {1: 2, 2: 3}
+        assert check_archive(mine) == []
+        for theirs, ours in done.runs.items():
+            before = [c for c in full.candidates(theirs)]
+            after = [c for c in mine.candidates(ours)]
+            assert [(c.k, c.digest, c.text, c.parents, c.status, c.score, c.reused) for c in before] == [
+                (c.k, c.digest, c.text, c.parents, c.status, c.score, c.reused) for c in after
+            ]
+            assert [full.evaluation(c) for c in before] == [mine.evaluation(c) for c in after]
+            assert full.spend(theirs) == mine.spend(ours)
+            assert [(e.k, e.seq, e.request, e.reply, e.outcome) for e in full.exchanges(theirs)] == [
+                (e.k, e.seq, e.request, e.reply, e.outcome) for e in mine.exchanges(ours)
+            ]
+            assert [t.hypothesis for t in full.hypotheses(theirs)] == [t.hypothesis for t in mine.hypotheses(ours)]
+            assert [n.body for n in full.notes(run=theirs)] == [n.body for n in mine.notes(run=ours)]
+        assert done.rows["evaluations"] == 2, "the verdict on a program that was judged here is shared"
+
+
+def test_a_run_that_is_being_written_is_exported_as_interrupted(tmp_path: Path) -> None:
+    with open_archive(tmp_path / "live.db") as live, open_archive(tmp_path / "copy.db") as copy:
+        fill(live, hold=True)
+        assert live.run(1).state == "running"
+        import_archive(copy, exported(live), "live.jsonl")
+        assert copy.run(1).state == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda lines: [], "is empty"),
+        (lambda lines: ['{"a": 1}\n'], "was not written by `avo archive export`"),
+        (lambda lines: [lines[0].replace('"version":', '"version":9'), *lines[1:]], "has schema version 9"),
+        (lambda lines: lines[:-1], "is not whole"),
+        (lambda lines: [*lines[:-4], lines[-1]], "is not whole"),
+        (lambda lines: [*lines[:5], lines[5][:20]], "line 6: not JSON"),
+        (lambda lines: [*lines[:5], "[1]\n"], "line 6: not a JSON object"),
+        (lambda lines: [lines[0], '{"table":"cats"}\n'], "line 2: no table of an archive"),
+        (lambda lines: [lines[0], lines[-2], *lines[1:-2], lines[-1]], "not in its turn|not whole"),
+        (lambda lines: [t.replace("kernel a", "kernel z") for t in lines], "SHA-256"),
+        (lambda lines: [t for t in lines if '"table":"runs"' not in t], "a row of .* that is not whole"),
+    ],
+)
+def test_a_file_that_is_not_whole_imports_nothing(full: Archive, tmp_path: Path, spoil: Any, message: str) -> None:
+    with open_archive(tmp_path / "copy.db") as copy:
+        with pytest.raises(ArchiveError, match=message):
+            import_archive(copy, spoil(exported(full)), "full.jsonl")
+        assert not any(rows(copy).values())
+
+
+def test_keys_by_another_rule_are_computed_anew(full: Archive, tmp_path: Path) -> None:
+    lines = exported(full)
+    head = json.loads(lines[0])
+    assert head["score_rule"] == 1
+    lines[0] = json.dumps({**head, "score_rule": 0}) + "\n"
+    lines = [line.replace('"headroom":', '"headroom":9,"was":') for line in lines]
+    with open_archive(tmp_path / "copy.db") as copy:
+        import_archive(copy, lines, "full.jsonl")
+    with open_archive(tmp_path / "copy.db") as copy:
+        assert rows(copy)["evaluations"] == rows(full)["evaluations"]
+
+
+def test_check_names_what_is_wrong(full: Archive) -> None:
+    assert check_archive(full) == []
+    path = full.where
+    raw = sqlite3.connect(path)
+    raw.execute(
+        "UPDATE texts SET body = x'00' WHERE sha256 = (SELECT text_sha FROM candidates WHERE run_id = 1 AND k = 0)"
+    )
+    raw.execute("UPDATE evaluations SET predicted = 5 WHERE id = 1")
+    raw.execute("UPDATE documents SET body = '{}' WHERE evaluation_id = 2")
+    raw.execute("DELETE FROM documents WHERE evaluation_id = 3")
+    raw.execute("UPDATE parents SET parent_k = 2 WHERE run_id = 2 AND k = 2 AND position = 1")
+    raw.execute("UPDATE candidates SET evaluation_id = 77 WHERE run_id = 2 AND k = 1")
+    raw.commit()
+    raw.close()
+    told = "\n".join(check_archive(full))
+    for part in (
+        "is damaged",
+        "predicted differ",
+        "cannot be read",
+        "lost its evidence",
+        "is not before",
+        "evaluations",
+    ):
+        assert part in told, told
+
+
+def test_collect_frees_what_nothing_refers_to(full: Archive) -> None:
+    whole = rows(full)
+    nothing = collect(full)
+    assert (nothing.runs, nothing.verdicts, nothing.texts) == (0, 0, 0) and rows(full) == whole
+    freed = collect(full, drop=(2,))
+    assert freed.runs == 1 and freed.verdicts == 1 and freed.texts == 1
+    assert check_archive(full) == []
+    assert [r.id for r in full.runs()] == [1] and len(full.candidates(1)) == 3
+    assert not [n for n in full.notes() if n.run == 2]
+    with pytest.raises(ArchiveError, match="holds no run 2"):
+        collect(full, drop=(2,))
+
+
+def test_a_run_that_is_being_written_is_not_dropped(tmp_path: Path) -> None:
+    with open_archive(tmp_path / "live.db") as live:
+        fill(live, hold=True)
+        with pytest.raises(Held, match="Stop it before it is dropped"):
+            collect(live, drop=(1,))

@@ -1,0 +1,104 @@
+"""The verbs that look at whole runs and whole archives: status, tree, compare, archive."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_sample import sample
+
+from avo import metrics
+
+PARTS = Path(__file__).parents[1] / "plugin_package" / "avo_example"
+
+
+def narrow(text: str) -> bool:
+    return all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_status_and_tree_tell_where_a_run_stands(cli: Callable[..., Any], evolved: Path) -> None:
+    told = cli("status")
+    assert told.code == 0 and "row_l2 on b200" in told.out and "ended (steps)" in told.out and narrow(told.out)
+    facts = json.loads(cli("status", "1", "--json").out)
+    assert facts["steps"] == {"done": 4, "given": 4} and facts["statuses"] and facts["best"]["over_seed"] >= 1
+    drawn = cli("tree", "1")
+    assert drawn.code == 0 and narrow(drawn.out) and ">>" in drawn.out
+    assert len(drawn.out.splitlines()) == 5
+    nested = json.loads(cli("tree", "--json").out)
+    assert [c["k"] for c in nested["candidates"]] == list(range(5)) and nested["candidates"][0]["parent"] is None
+    fewer = cli("tree", "--committed")
+    assert len(fewer.out.splitlines()) <= 5
+    for verb in ("status", "tree"):
+        assert cli(verb, "7").code == 2
+
+
+def test_compare_puts_runs_side_by_side(cli: Callable[..., Any], evolved: Path) -> None:
+    parts = [part for kind in ("target", "agent", "evaluator") for part in (f"--{kind}", PARTS / f"{kind}.py")]
+    assert cli("evolve", *parts, "--steps", 2, "--seed", 1).code == 0
+    told = cli("compare", "1", "2")
+    assert told.code == 0 and "run 1" in told.out and "over these runs" in told.out and narrow(told.out)
+    facts = json.loads(cli("compare", "1", "2", "--json").out)
+    assert facts["comparable"] and len(facts["runs"]) == 2
+    assert len(facts["attempt_fast_p"]["1.0"]) == 4
+    assert cli("compare", "1").code == 2
+
+
+def test_an_archive_is_checked_exported_imported_and_freed(cli: Callable[..., Any], evolved: Path) -> None:
+    assert cli("archive", "check").out == "avo.db is whole\n"
+    done = cli("archive", "export", "runs.jsonl")
+    assert done.code == 0 and "wrote 1 runs with 5 candidates to runs.jsonl" in done.err
+    assert cli("archive", "export").out == Path("runs.jsonl").read_text(encoding="utf-8")
+    done = cli("archive", "import", "runs.jsonl", "--archive", "copy.db")
+    assert done.code == 0 and "run 1 of runs.jsonl is run 1 of copy.db" in done.out
+    assert "was here already as run 1" in cli("archive", "import", "runs.jsonl", "--archive", "copy.db").out
+    assert cli("archive", "export", "--archive", "copy.db").out == Path("runs.jsonl").read_text(encoding="utf-8")
+    freed = json.loads(cli("archive", "gc", "--drop", "1", "--archive", "copy.db", "--json").out)
+    assert freed["runs"] == 1 and freed["texts"] > 0
+    assert "holds no run yet" in cli("log", "--archive", "copy.db").out
+    with sqlite3.connect("avo.db") as raw:
+        raw.execute("UPDATE evaluations SET predicted = 7 WHERE id = 1")
+    told = cli("archive", "check", "--json")
+    assert told.code == 1 and not json.loads(told.out)["whole"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("import", "none.jsonl"), "no such file: none.jsonl"),
+        (("import", "."), "cannot read ."),
+        (("import", "avo.db"), "avo.db is not UTF-8 text"),
+        (("export", "no/such/place.jsonl"), "cannot write no/such/place.jsonl"),
+        (("gc", "--archive", "none.db"), "there is no archive at none.db"),
+        (("gc", "--drop", "9"), "holds no run 9"),
+        (("check", "--archive", "none.db"), "there is no archive at none.db"),
+    ],
+)
+def test_trouble_with_an_archive_is_told(
+    cli: Callable[..., Any], evolved: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    answer = cli("archive", *arguments)
+    assert answer.code == 2 and message in answer.err and answer.err.count("\n") == 1
+    assert not Path("none.db").exists()
+
+
+def test_the_figures_of_the_field() -> None:
+    assert metrics.geometric_mean([1.0, 4.0]) == 2.0 and metrics.geometric_mean([]) is None
+    assert metrics.median([3.0, 1.0, 2.0]) == 2.0
+    assert metrics.fast_p([0.9, 1.0, 1.2, 2.0], 1.0) == 0.5
+    assert metrics.attempt_fast_p([[1.0, 1.5], [1.2, 1.2, 3.0]], 1.4) == [0.0, 0.5, 1.0]
+    assert metrics.attempt_fast_p([], 1.0) == []
+    model = sample(40)
+    curve = metrics.attempts(model)
+    assert len(curve) == len(model.candidates) - 1 and curve == sorted(curve) and curve[0] >= 1
+    best, seed = model.best(model.kind), model.by_k(model.baseline)
+    assert best is not None and seed is not None
+    score = getattr(best.score, model.kind) / getattr(seed.score, model.kind)
+    assert curve[-1] == pytest.approx(score)
+    assert metrics.geometric_mean(list(metrics.speedups(model).values())) == pytest.approx(score, rel=1e-6)
+    share = metrics.sol_score(model)
+    assert share is not None and model.speed_of_light is not None
+    assert share == pytest.approx(getattr(best.score, model.kind) / model.speed_of_light, rel=1e-6)
