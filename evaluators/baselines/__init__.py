@@ -49,7 +49,8 @@ class Setting:
 class Baseline:
     """make: builds the call for a setting; raises CannotRun, or whatever the library says, where it cannot.
 
-    role: "baseline" gives the target's answer; "limit" moves the same bytes and gives none; "approximate" gives an
+    tunes: it times choices of its own when it is first called, so the card has to be free then. role: "baseline" gives
+    the target's answer; "limit" moves the same bytes and gives none; "approximate" gives an
     answer of lower precision, which is compared for speed and never called the best baseline.
     """
 
@@ -57,6 +58,7 @@ class Baseline:
     about: str
     make: Callable[[Setting], Call]
     role: Literal["baseline", "limit", "approximate"] = "baseline"
+    tunes: bool = False
 
 
 def of(target: str) -> list[Baseline]:

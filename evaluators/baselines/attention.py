@@ -78,7 +78,7 @@ BASELINES = {
     "attention": [
         Baseline("cuDNN", "torch SDPA, cuDNN", _sdpa(SDPBackend.CUDNN_ATTENTION)),
         Baseline("FA2", "torch SDPA, FlashAttention-2", _sdpa(SDPBackend.FLASH_ATTENTION)),
-        Baseline("FlexAttention", "torch FlexAttention, compiled", _flex),
+        Baseline("FlexAttention", "torch FlexAttention, compiled", _flex, tunes=True),
         Baseline("plain Triton", "a plain kernel at its best single setting, rescaling always", _plain(False)),
         Baseline("plain lazy", "the same, rescaling only where a maximum rises by much", _plain(True)),
         Baseline("SageAttention", "8-bit products (sageattention)", _sage, "approximate"),

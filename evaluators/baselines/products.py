@@ -59,7 +59,7 @@ def _one_scale(setting: Setting) -> Call:
 
 _PLAIN = [
     Baseline("cuBLAS", "torch.matmul", lambda setting: plainly(product)),
-    Baseline("max-autotune", "torch.compile, max-autotune", lambda setting: compiled(product, AUTOTUNE)),
+    Baseline("max-autotune", "torch.compile, max-autotune", lambda setting: compiled(product, AUTOTUNE), tunes=True),
     COPY,
 ]
 
@@ -67,8 +67,8 @@ BASELINES = {
     "gemm": [
         Baseline("cuBLAS", "torch.matmul, bias and GELU eagerly", lambda setting: plainly(gemm)),
         Baseline("cuBLAS addmm", "torch.addmm with a narrow bias, GELU eagerly", lambda setting: plainly(gemm_narrow)),
-        Baseline("torch.compile", "the same, compiled", lambda setting: compiled(gemm)),
-        Baseline("max-autotune", "the same, max-autotune", lambda setting: compiled(gemm, AUTOTUNE)),
+        Baseline("torch.compile", "the same, compiled", lambda setting: compiled(gemm), tunes=True),
+        Baseline("max-autotune", "the same, max-autotune", lambda setting: compiled(gemm, AUTOTUNE), tunes=True),
     ],
     "matmul": _PLAIN,
     "matmul_f16": _PLAIN,
@@ -79,8 +79,8 @@ BASELINES = {
     ],
     "swiglu": [
         Baseline("eager", "two products by cuBLAS, SiLU eagerly", lambda setting: plainly(swiglu)),
-        Baseline("torch.compile", "the same, compiled", lambda setting: compiled(swiglu)),
-        Baseline("max-autotune", "the same, max-autotune", lambda setting: compiled(swiglu, AUTOTUNE)),
+        Baseline("torch.compile", "the same, compiled", lambda setting: compiled(swiglu), tunes=True),
+        Baseline("max-autotune", "the same, max-autotune", lambda setting: compiled(swiglu, AUTOTUNE), tunes=True),
     ],
 }
 

@@ -35,7 +35,7 @@ def cross_entropy(x: Tensor, t: Tensor) -> Tensor:
 def _baselines(function: Callable[..., Tensor], eager: str) -> list[Baseline]:
     return [
         Baseline("eager", eager, lambda setting: plainly(function)),
-        Baseline("torch.compile", f"{eager}, compiled", lambda setting: compiled(function)),
+        Baseline("torch.compile", f"{eager}, compiled", lambda setting: compiled(function), tunes=True),
         COPY,
     ]
 
