@@ -1,6 +1,6 @@
 """The specialised lowering on a Hopper GPU: right on every size and under stress, repeatable, and how fast.
 
-python benchmarks/gluon_device.py [--part check|sizes|speed|all] [--cases NAME,...] [--out FOLDER]
+python benchmarks/gluon_device.py [--part check|sizes|speed|sweep|all] [--cases NAME,...] [--out FOLDER]
 
 Each case runs in a process of its own with a time limit, for a kernel with a wrong barrier never ends. Cases that check
 run several at once; speed runs alone, alternating with cuDNN (cuBLAS for GEMM), sustained: every arm at least 15 ms
@@ -111,8 +111,22 @@ CASES: dict[str, tuple[str, str, str]] = {
     "stages3": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=128 n=64", stream="stream n stages=3")),
     "one_tile": (ATTENTION, "bf16", edited(SCHEDULE, persistent=None)),
     "one_group": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=64 n=128", roles="roles load=1 mma=1")),
+    "spec": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative")),
+    "spec_shared": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative", hold=None)),
+    "spec_n64": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative", tile="tile m=128 n=64")),
+    "spec_fp16": (ATTENTION, "f16", edited(SCHEDULE, rescale="rescale speculative")),
+    "l2_4": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=4MiB")),
+    "l2_16": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=16MiB")),
+    "l2_32": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=32MiB")),
+    "row": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first")),
+    "n64_4": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=128 n=64", stream="stream n stages=4")),
+    "wide": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=256 n=64", hold=None)),
+    "lazy_shared": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", hold=None)),
     "lse": (LSE, "bf16", SCHEDULE),
     "gemm": (GEMM, "bf16", GEMM_SCHEDULE),
+    "gemm_tall": (GEMM, "bf16", edited(GEMM_SCHEDULE, tile="tile m=256 n=128 k=64")),
+    "gemm_g4": (GEMM, "bf16", edited(GEMM_SCHEDULE, order="order grouped(4)")),
+    "gemm_g16": (GEMM, "bf16", edited(GEMM_SCHEDULE, order="order grouped(16)")),
     "gemm_fp16": (GEMM, "f16", GEMM_SCHEDULE),
     "gemm_128": (GEMM, "bf16", edited(GEMM_SCHEDULE, tile="tile m=128 n=128 k=64", stream="stream k stages=4")),
     "matmul": (MATMUL, "bf16", GEMM_SCHEDULE),
@@ -170,7 +184,8 @@ def stressed(kind: str, q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
         return (q * 6).to(q.dtype), k, v
     if kind in ("nan", "inf"):
         v, k = v.clone(), k.clone()
-        (k if kind == "nan" else v)[:, :, n // 2, 3] = float(kind)
+        # every row sees the first key: what a weight of 0 makes of an infinity is free
+        (k if kind == "nan" else v)[:, :, n // 2 if kind == "nan" else 0, 3] = float(kind)
         return q, k, v
     return q, k, v
 
@@ -232,7 +247,7 @@ def check_gemm(name: str, run: Callable[..., Any], sizes: list[tuple[int, ...]])
     return [*said[:6], f"wrong {len(said)}; worst {worst:.1e}"]
 
 
-def child_check(name: str, part: str) -> list[str]:
+def child_check(name: str, part: str, quick: bool) -> list[str]:
     run, language = build(name)
     if language != "gluon":
         return ["not specialised"]
@@ -247,6 +262,8 @@ def child_check(name: str, part: str) -> list[str]:
     sizes = [(1, 1, 1, 1, 1), (2, 4, 2, 128, 128), (1, 3, 3, 65, 200), (3, 2, 1, 255, 129), (1, 2, 2, 700, 700)]
     sizes += [(2, 16, 16, 1024, 1024), (1, 4, 4, 300, 900)]
     kinds = ["plain", "rising", "falling", "negative", "last", "large", "nan", "inf"]
+    if quick:
+        sizes, kinds = [*sizes[1:5], (1, 4, 4, 1024, 1024)], ["plain", "rising", "falling", "last", "nan"]
     return check_attention(name, run, sizes, kinds)
 
 
@@ -321,6 +338,71 @@ def child_speed(name: str, rounds: int, wide: bool) -> list[str]:
     return said
 
 
+def rising(k: Any) -> Any:
+    """Keys whose largest score rises far in one block of ten, in the order in which a walk from the end meets them."""
+    import torch
+
+    n = k.shape[2]
+    block = torch.arange(n, device=k.device).flip(0) // 128
+    factor = torch.where(block % 10 == 9, 1 + 3.0 * (block // 10 + 1), 1.0)
+    return (k * factor[None, None, :, None]).to(k.dtype)
+
+
+def child_sweep(names: list[str], rounds: int) -> list[str]:
+    """Many cases in turn with the vendor's kernel, in one process; they were checked before."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    said: list[str] = []
+    entries = {n: build(n)[0] for n in names}
+    products = {n: f for n, f in entries.items() if CASES[n][0] in (GEMM, MATMUL)}
+    attentions = {n: f for n, f in entries.items() if n not in products}
+
+    def tell(label: str, flops: float, arms: dict[str, Callable[[], Any]]) -> None:
+        found = alternating(arms, rounds)
+        speed = {x: flops / sorted(v)[len(v) // 2] / 1e12 for x, v in found.items()}
+        rows = [f"{x} {speed[x]:.0f} ({speed[x] / speed['theirs']:.3f})" for x in speed]
+        said.append(f"{label}: " + ", ".join(rows))
+        print(said[-1], flush=True)
+
+    for size in (4096, 8192) if products else ():
+        a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        bias = torch.randn(size, device="cuda")
+        arms: dict[str, Callable[[], Any]] = {"theirs": lambda a=a, b=b: a @ b}
+        for n, f in products.items():
+            more = [bias] if CASES[n][0] is GEMM else []
+            arms[n] = lambda f=f, a=a, b=b, more=more: f(a, b, *more)
+        tell(f"product {size}", 2 * size**3, arms)
+    for causal, b, s, kind in (
+        (False, 8, 4096, ""),
+        (True, 8, 4096, ""),
+        (False, 2, 16384, ""),
+        (True, 2, 16384, ""),
+        (False, 2, 16384, "rising"),
+        (True, 2, 16384, "rising"),
+    ):
+        if not attentions:
+            break
+        q, k, v = (torch.randn(b, HEADS, s, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+        k = rising(k) if kind else k
+
+        def theirs(q: Any = q, k: Any = k, v: Any = v, causal: bool = causal) -> Any:
+            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+        arms = {"theirs": theirs}
+        for n, f in attentions.items():
+            if kind and not n.startswith(("spec", "attention", "lazy")):
+                continue
+            arms[n] = lambda f=f, q=q, k=k, v=v, causal=causal: f(q, k, v, causal)
+        tell(
+            f"{'causal' if causal else 'full'} {b}x{s} {kind}",
+            4 * b * HEADS * s * s * 128 * (0.5 if causal else 1),
+            arms,
+        )
+    return []
+
+
 def _row(label: str, flops: float, found: dict[str, list[float]], geo: dict[Any, list[float]], key: Any) -> str:
     middle = {x: sorted(v)[len(v) // 2] for x, v in found.items()}
     ratios = sorted(a / b for a, b in zip(found["theirs"], found["ours"], strict=True))
@@ -350,7 +432,7 @@ def spawn(name: str, part: str, limit: float, extra: list[str]) -> tuple[str, st
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--part", default="all", choices=("check", "sizes", "speed", "all"))
+    parser.add_argument("--part", default="all", choices=("check", "sizes", "speed", "sweep", "all"))
     parser.add_argument("--cases", default=",".join(FIRST))
     parser.add_argument("--speed", default="attention,gemm")
     parser.add_argument("--sizes", default="attention")
@@ -358,16 +440,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--wide", action="store_true", help="all eight workloads, not four")
     parser.add_argument("--limit", type=float, default=75)
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and kinds of data")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--out", default=os.environ.get("OUT", "."))
     args = parser.parse_args()
-    extra = ["--rounds", str(args.rounds), *(["--wide"] if args.wide else [])]
+    extra = ["--rounds", str(args.rounds), *(["--wide"] if args.wide else []), *(["--quick"] if args.quick else [])]
     if args.child:
-        said = (
-            child_speed(args.child, args.rounds, args.wide)
-            if args.part == "speed"
-            else child_check(args.child, args.part)
-        )
+        if args.part == "sweep":
+            said = child_sweep(args.child.split(","), args.rounds)
+        elif args.part == "speed":
+            said = child_speed(args.child, args.rounds, args.wide)
+        else:
+            said = child_check(args.child, args.part, args.quick)
         print("\n".join(said))
         return
     rows: list[tuple[str, str, list[str]]] = []
@@ -385,6 +469,8 @@ def main() -> None:
             jobs += [pool.submit(spawn, n, "sizes", args.limit, extra) for n in args.sizes.split(",") if n]
         for job in jobs:
             keep(job.result())
+    if args.part == "sweep":
+        keep(spawn(args.cases, "sweep", args.limit, extra))
     if args.part in ("speed", "all"):
         for name in (n for n in args.speed.split(",") if n):
             keep(spawn(name, "speed", args.limit, extra))

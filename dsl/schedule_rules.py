@@ -81,8 +81,9 @@ def _lacks(e: Effective, kernel: Anatomy, hw: Hardware | None, roles: bool) -> I
         why = f"only {SPECIALISED} has the lowering for it yet" if roles else "without `roles` it has no effect"
         message = f"`{e.spec.name}` is checked, but lowers to plain Triton: {why}"
         yield Diagnostic("plain-lowering", message, e.directive.span, severity="warning")
-    if e.spec.name == "rescale" and roles and e.bare and e.bare[0].value == Word("speculative"):
-        message = "`rescale speculative` is checked, but lowers as `rescale always` so far"
+    speculative = e.spec.name == "rescale" and bool(e.bare) and e.bare[0].value == Word("speculative")
+    if speculative and roles and hw is not None and hw.arch != SPECIALISED:
+        message = f"`rescale speculative` is checked, but lowers as `rescale always`: only {SPECIALISED} has it yet"
         yield Diagnostic("plain-lowering", message, e.directive.span, severity="warning")
 
 
@@ -220,6 +221,7 @@ def _orders(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effectiv
         )
 
 
+SPECULATIVE = 12  # log2 of the partial sum above which a block is computed again
 _LARGEST = {"f16": 15, "e5m2": 15, "e4m3": 0, "int8": 0, "mxfp4": 0, "nvfp4": 0}  # log2 of room above 1
 
 
@@ -237,15 +239,17 @@ def _pivots(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effectiv
             legal="always, lazy(N)",
             fix="`roles load=1 mma=2`, or `rescale lazy(8)`",
         )
-    if name == "lazy" and args and isinstance(args[0], int):
+    rise = SPECULATIVE if name == "speculative" else args[0] if name == "lazy" and args else None
+    if isinstance(rise, int):
         casts = [d for c in kernel.contractions if c.after_exp for d in c.dtypes if d]
         room = min((_LARGEST.get(d, 64) for d in casts), default=64)
-        if args[0] > room:
+        if rise > room:
             tight = next(d for d in casts if _LARGEST.get(d, 64) == room)
             legal = f"lazy(1) to lazy({room})" if room else "always"
+            shown = spelt(item.value)
             yield Diagnostic(
                 "lazy-range",
-                f"`rescale lazy({args[0]})` lets exponentials grow to 2^{args[0]}, and {tight} cannot hold that",
+                f"`rescale {shown}` lets exponentials grow to 2^{rise}, and {tight} cannot hold that",
                 item.span,
                 legal=legal,
                 fix=f"`rescale lazy({room})`" if room else "`rescale always`",

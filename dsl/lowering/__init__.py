@@ -80,12 +80,14 @@ def _specialised(kernel: TileKernel, hw: Hardware, triton: str, warnings: list[D
 
     if kernel.schedule.roles is None:
         return None
+    at = next(d.span for d in kernel.schedule.directives if d.name == "roles")
     try:
         if triton and not triton.startswith(TESTED):
             raise NotSpecialised(f"its Gluon was tried with triton {', '.join(TESTED)}, and this is {triton}")
-        return specialised_kernel(kernel, hw)
+        found = specialised_kernel(kernel, hw)
+        warnings += [Diagnostic("plain-lowering", f"{kernel.name}: {n}", at, severity="warning") for n in found.notes]
+        return found
     except NotSpecialised as reason:
-        at = next(d.span for d in kernel.schedule.directives if d.name == "roles")
         message = f"`roles` has no effect on {kernel.name}, which is lowered to plain Triton: {reason}"
         warnings.append(Diagnostic("plain-lowering", message, at, severity="warning"))
         return None

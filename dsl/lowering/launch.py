@@ -22,7 +22,7 @@ POINTERS = {
 @dataclass(frozen=True)
 class Argument:
     """One parameter of the emitted kernel. kind: pointer, descriptor, host (f32), param (f32), extent, constexpr,
-    together (how many slow indices of the grid share the L2)."""
+    together (how many slow indices of the grid share the L2), table (which program computes which tiles)."""
 
     name: str
     kind: str
@@ -174,6 +174,9 @@ def specialise(
             case "descriptor":
                 shape = ", ".join(str(block_length(kernel, x, known)) if x else "1" for x in a.block)
                 signature[a.name] = f"tensordesc<{POINTERS[a.dtype][1:]}[{shape}]>"
+            case "table":
+                signature[a.name] = "*i32"
+                divisible.append(a.name)
             case "host" | "param":
                 signature[a.name] = "fp32"
             case "extent" | "together":

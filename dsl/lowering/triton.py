@@ -34,7 +34,8 @@ class Printed:
 
     definitions: name -> source of the functions that it calls. descriptors: tensor -> the descriptor as the launcher
     makes it. options: of the launch. constants: constexprs beyond the arguments, which come last. imports: lines at
-    the top of the module.
+    the top of the module. table: of tiles, as the launcher makes it.
+    notes: what of the schedule it does not follow.
     """
 
     kernel: TileKernel
@@ -46,6 +47,8 @@ class Printed:
     specialise: Callable[[Sizes, Params], Launch]
     constants: Mapping[str, int] = field(default_factory=dict)
     imports: tuple[str, ...] = ()
+    table: str = ""
+    notes: tuple[str, ...] = ()
     language: Literal["triton", "gluon"] = "triton"
 
 
@@ -60,7 +63,8 @@ def emit(program: Program, printed: list[Printed], hw: Hardware, digest: str) ->
         '"""\n',
     ]
     known = dict.fromkeys(x for p in printed for x in p.imports)
-    imports = ["import math\n"] * hosts + ["import torch", "import triton", *known]
+    own = sorted([x for x in known if x in ("import functools", "import heapq")] + ["import math"] * hosts)
+    imports = [*own, *([""] if own else []), "import torch", "import triton", *(x for x in known if x not in own)]
     definitions = {n: d for p in printed for n, d in p.definitions.items()}
     parts = ["\n".join(head), "\n".join(imports)]
     parts += ["\n\n" + definitions[n] for n in sorted(definitions)]
@@ -343,6 +347,8 @@ def _launch(p: Printed, hw: Hardware, first: str) -> list[str]:
                 args.append(a.of if a.kind == "param" else a.name)
             case "extent":
                 args.append(a.name)
+            case "table":
+                args.append(p.table)
             case "together":
                 outer = " * ".join(tile_number(k, x) for x in k.grid[:-1])
                 held = " + ".join(f"{t}.nbytes" for t in together(k))

@@ -68,6 +68,7 @@ class RoleBody(Body):
         super().__init__(replace(kernel, body=nodes))  # type: ignore[arg-type]
         self.rounded = self._only_rounded()
         self.taken |= {"gl", "WG", "ROWS", "block", "turn", "j", "barrier", "fetch", "write", "mbarrier", "tma"}
+        self.taken |= {"tiles", "place", "row", "begin", "end"}
 
     def _count_uses(self) -> dict[Value, int]:
         uses: dict[Value, int] = {}
@@ -146,6 +147,11 @@ class RoleBody(Body):
                 self.settle()
                 name = self.text(n.args[0]).source
                 self.put(f"{name} = warpgroup_mma_wait({n.attr}, deps=({name},))", n.note)
+            case "above":
+                self.settle()
+                assert n.out is not None
+                self.functions.add("any_above")
+                self.assign(n.out, Text(f"any_above({self.text(n.args[0]).source}, WG) != 0", ATOM, ()), n.note)
             case "more":
                 self.settle()
                 self.put(f"more = {n.attr.format(self.text(n.args[0]).source)}")

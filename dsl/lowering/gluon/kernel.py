@@ -9,11 +9,14 @@ import re
 from dataclasses import replace
 
 from dsl.hardware import Hardware
+from dsl.lowering.gluon.balance import IMPORTS as TABLE_IMPORTS
+from dsl.lowering.gluon.balance import SHARED_OUT, table_name, table_source, uneven
 from dsl.lowering.gluon.body import DEFINITIONS, REDUCTIONS, RoleBody
 from dsl.lowering.gluon.layouts import Layouts
-from dsl.lowering.gluon.plan import Channel, NotSpecialised, Plan, make_plan
+from dsl.lowering.gluon.plan import ROWS, Channel, NotSpecialised, Plan, make_plan
 from dsl.lowering.gluon.rewrite import per_thread
 from dsl.lowering.gluon.roles import Nodes, loading, multiplying
+from dsl.lowering.gluon.speculation import declared, guard
 from dsl.lowering.launch import Argument, block_length, extents, specialise
 from dsl.lowering.lowered import Launch, Params, Sizes
 from dsl.lowering.triton import (
@@ -33,26 +36,27 @@ REGISTERS = 65536  # of one SM
 FREE = ("extent", "together")  # arguments that no kernel is compiled anew for: compiling takes seconds
 
 IMPORTS = (
-    "from triton.experimental import gluon",
-    "from triton.experimental.gluon import language as gl",
-    "from triton.experimental.gluon.language.nvidia.hopper import (",
-    "    fence_async_shared,",
-    "    mbarrier,",
-    "    tma,",
-    "    warpgroup_mma,",
-    "    warpgroup_mma_wait,",
-    ")",
-    "from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as TileDescriptor",
-    "",
-    "# what newer versions call otherwise",
-    'fetch = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared',
-    'write = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global',
-    'barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier',
-    "",
-    "",
-    "def tiles_of(x, block, dtype):",
-    '    """How tiles of a tensor lie in shared memory."""',
-    "    return TileDescriptor.from_tensor(x, block, gl.NVMMASharedLayout.get_default_for(block, dtype))",
+    """\
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as TileDescriptor
+
+# what newer versions call otherwise
+fetch = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+write = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
+
+
+def tiles_of(x, block, dtype):
+    \"\"\"A tensor as tiles that are copied into shared memory, as matrix products want them there.\"\"\"
+    return TileDescriptor.from_tensor(x, block, gl.NVMMASharedLayout.get_default_for(block, dtype))""",
 )
 
 
@@ -65,7 +69,7 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     mma, load = (RoleBody(k, nodes, plan.split, layouts) for nodes in (multiplying(plan), loading(plan)))
     for body in (mma, load):
         body.run()
-    decoding, extras = decode(k, mma)
+    decoding, extras = ([], [Argument("tiles", "table", "")]) if uneven(plan) else decode(k, mma)
     load.extents |= mma.extents
     both = RoleBody(k, [*_ops(mma), *_ops(load)], plan.split, layouts)
     both.lines, both.extents, both.names = [*mma.lines, *load.lines], load.extents, {**load.names, **mma.names}
@@ -73,7 +77,7 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
         tile_count(k, a, both.extents)
     arguments = arguments_of(k, both, [*decoding, _tiles(k, both)], extras)
     mma.functions |= load.functions
-    if clash := [f for f in mma.functions if f not in DEFINITIONS and f not in REDUCTIONS]:
+    if clash := [f for f in mma.functions if f not in DEFINITIONS and f not in REDUCTIONS and f != "any_above"]:
         raise NotSpecialised(f"`{clash[0]}` has no specialised form")
     text = "\n\n\n".join(
         (
@@ -82,7 +86,13 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
             _start(plan, arguments),
         )
     )
-    bodies = {**{f: f"def {f}(x):\n{d}" for f, d in DEFINITIONS.items()}, **REDUCTIONS}
+    if plan.rows != ROWS and "any_above" in mma.functions:
+        raise NotSpecialised(f"`rescale speculative` needs {ROWS} rows a group")
+    bodies = {
+        "any_above": guard(plan.consumers),
+        **{f: f"def {f}(x):\n{d}" for f, d in DEFINITIONS.items()},
+        **REDUCTIONS,
+    }
     definitions = {f: f"@gluon.jit\n{bodies[f]}" for f in mma.functions}
     descriptors = {a.of: _descriptor(plan, a) for a in arguments if a.kind == "descriptor"}
     options = {"num_warps": 4, "maxnreg": _most_registers(plan)}
@@ -90,8 +100,34 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     def specialised(sizes: Sizes, params: Params) -> Launch:
         return _specialise(plan, arguments, hw, sizes, params, options)
 
-    constants = {"ROWS": plan.rows}
-    return Printed(k, text, arguments, definitions, descriptors, options, specialised, constants, IMPORTS, "gluon")
+    notes = []
+    if k.schedule.rescale[0] == "speculative" and "any_above" not in mma.functions:
+        notes.append(
+            "`rescale speculative` is lowered as `always`: it needs `issue next_contraction`, one maximum, and "
+            "`reduce rows=per_thread`"
+        )
+    if k.schedule.issue == "next_contraction" and not plan.rotated:
+        notes.append("`issue next_contraction` has no effect: a block is no product, arithmetic and a second product")
+    constants, table = {"ROWS": plan.rows}, ""
+    imports: tuple[str, ...] = IMPORTS
+    if uneven(plan):
+        definitions["shared_out"] = SHARED_OUT
+        definitions[table_name(plan)], table = table_source(plan)
+        imports = (*TABLE_IMPORTS, *imports)
+    return Printed(
+        k,
+        text,
+        arguments,
+        definitions,
+        descriptors,
+        options,
+        specialised,
+        constants,
+        imports,
+        table,
+        tuple(notes),
+        "gluon",
+    )
 
 
 def _ops(body: RoleBody) -> Nodes:
@@ -125,13 +161,23 @@ def _role(
     lines.append("):")
     lines += [f"    {x}" for x in layouts]
     words = set(re.findall(r"\w+", "\n".join(body.lines)))
+    if "any_above" in words:
+        for g in range(plan.consumers):
+            lines += [f"    if WG == {g}:", f"        {declared(g)}"]
     lines.append("    block = 0  # blocks so far: they go round the buffers")
     inner = [*decoding, *body.lines]
     if k.schedule.persistent:
         if "turn" in words:
             lines.append("    turn = 0  # tiles so far")
             inner.append("turn += 1")
-        lines.append(f"    for tile in range(gl.program_id(0), {_tiles(k, body)}, gl.num_programs(0)):  # persistent")
+        if uneven(plan):
+            head, decoded = _rows(k)
+            lines += [f"    {x}" for x in head]
+            lines.append("    for place in range(begin, end):  # persistent")
+            inner = [*decoded, *inner]
+        else:
+            count = _tiles(k, body)
+            lines.append(f"    for tile in range(gl.program_id(0), {count}, gl.num_programs(0)):  # persistent")
         inner = ["    " + x for x in inner]
     else:
         lines.append("    tile = gl.program_id(0)")
@@ -139,6 +185,20 @@ def _role(
     if name.endswith("_mma") and plan.stored:
         lines.append("    tma.store_wait(0)")
     return "\n".join(_gluon(lines))
+
+
+def _rows(k: TileKernel) -> tuple[list[str], list[str]]:
+    """(what stands before the loop over a program's rows of the table, what in it): the next row is read ahead."""
+    names = [f"tile_{a}" if a in k.lengths else a for a in k.grid]
+    head = [
+        "begin = gl.load(tiles + gl.program_id(0))",
+        "end = gl.load(tiles + gl.program_id(0) + 1)",
+        f"row = tiles + gl.num_programs(0) + 1 + begin * {len(names)}",
+        *(f"next_{n} = gl.load(row + {i})" for i, n in enumerate(names)),
+    ]
+    body = [f"{n} = next_{n}" for n in names]
+    body += [f"row += {len(names)}", *(f"next_{n} = gl.load(row + {i})" for i, n in enumerate(names))]
+    return head, body
 
 
 def _start(plan: Plan, arguments: tuple[Argument, ...]) -> str:

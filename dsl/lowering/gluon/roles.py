@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from dsl.lowering.gluon.body import For
 from dsl.lowering.gluon.plan import Channel, Plan, Rotation, attr_of, copied, needed, once, rotation
+from dsl.lowering.gluon.speculation import speculation
 from dsl.tile import If, Loop, Node, Op, Value
 
 Nodes = list[Node | For]
@@ -359,16 +360,22 @@ def _step(
     if first is None:
         nodes += _deferred(plan, ring, loop, cut, held, left, "block - 1")
     nodes.append(Op("settle", None, (product.out,), 0 if first is not None else 1))
+    early, late, x = cut.early, cut.late, cut.deferred.args[0]
+    guess = speculation(cut) if first is None and plan.kernel.schedule.rescale[0] == "speculative" else None
+    if guess is not None:
+        again = Value(product.out.name, product.out.dims, product.out.dtype)
+        redo = [Op("issue", again, (a, b), product.attr), Op("settle", None, (again,), 0)]
+        nodes += guess.guarded(again, redo)
+        early, late, x = guess.early, guess.late, guess.variables[x]
     nodes += [ring.release(c) for c in firsts]
-    nodes += cut.early
+    nodes += early
     # The wait for the next block is a boundary that keeps the wait for the product behind the arithmetic.
     nodes.append(Op("more", None, (blocks,), "1 < {}" if first is not None else "j + 1 < {}"))
     nodes += [ring.wait_full(c, "block + 1", "more") for c in firsts]
     if first is None:
         (second,) = _channels_of(plan, cut.deferred, loop)
         nodes += [Op("settle", None, (acc,), 0), ring.release(second, "block - 1")]
-        nodes += cut.late
-    x = cut.deferred.args[0]
+        nodes += late
     operand = Value(x.name, x.dims, x.dtype)
     nodes += [Op("operand", operand, (x,), (acc.dims, x.dtype)), Op("set", None, (operand,), left)]
     return nodes
