@@ -22,6 +22,7 @@ from archive.database import BUSY_S, Database, now, open_database, unpack
 from archive.documents import SCORE_RULE, from_document, plain, search_keys
 from archive.errors import ArchiveError
 from archive.queries import (
+    promotions_of,
     select_candidates,
     select_evaluations,
     select_exchanges,
@@ -254,23 +255,42 @@ class Archive:
                 assert c.evaluation_id is not None
                 yield c, opened[c.evaluation_id]
 
+    def promotions(self, run: int) -> dict[str, Evaluation]:
+        """digest -> what came of it when it was judged again as the best of its run; a failed one is not promoted."""
+        judge = promotions_of(self.run(run).judge)
+        ours = exists().where(candidates.c.digest == evaluations.c.digest, candidates.c.run_id == run)
+        query = select_evaluations().add_columns(evaluations.c.digest).where(evaluations.c.judge == judge, ours)
+        with self._db.reading() as connection:
+            rows = connection.execute(query).all()
+        return {row.digest: from_document(row.document, unpack(row.source)) for row in rows}
+
     def _evaluations(self, ids: list[int]) -> dict[int, Evaluation]:
         query = select_evaluations().where(evaluations.c.id.in_(ids))
         with self._db.reading() as connection:
             return {row.id: from_document(row.document, unpack(row.source)) for row in connection.execute(query)}
 
     def best(self, run: int, by: Literal["predicted", "measured"] | None = None) -> Candidate | None:
-        """The correct candidate with the highest score, the earlier of equals; None where none is correct.
+        """The correct candidate with the highest score, the earlier of equals; None where none is correct. One that was
+        judged again as a winner and failed is none.
 
         by None: measured where the run measured anything, else predicted. The two are never ranked together.
         """
         judge = self.run(run).judge
+        failed = (
+            select(evaluations.c.digest)
+            .where(evaluations.c.judge == promotions_of(judge), evaluations.c.status != Status.OK.value)
+            .scalar_subquery()
+        )
         keys = (by,) if by is not None else ("measured", "predicted")
         with self._db.reading() as connection:
             for key in keys:
                 score = evaluations.c[key]
                 ours = exists().where(candidates.c.evaluation_id == evaluations.c.id, candidates.c.run_id == run)
-                correct = (evaluations.c.judge == judge, evaluations.c.status == Status.OK.value)
+                correct = (
+                    evaluations.c.judge == judge,
+                    evaluations.c.status == Status.OK.value,
+                    evaluations.c.digest.not_in(failed),
+                )
                 # Down the index by score until one belongs to this run; then the first candidate that has this score.
                 top = connection.execute(
                     select(score).where(*correct, score.is_not(None), ours).order_by(score.desc()).limit(1)

@@ -78,6 +78,11 @@ def select_candidates(text: bool) -> Select[Any]:
     return select(*columns).select_from(source)
 
 
+def promotions_of(judge: str) -> str:
+    """The judge's name under which winners stand that were judged again: no run shares those as verdicts."""
+    return f"{judge}/promotion"
+
+
 def select_evaluations() -> Select[Any]:
     """id, document, source (packed, or NULL)."""
     return (

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Select, func, select
 from archive.database import Database, as_stored, now, put_text, unpack
 from archive.documents import from_document, line, plain, search_keys, to_document
 from archive.errors import ArchiveError, Held
-from archive.queries import select_evaluations
+from archive.queries import promotions_of, select_evaluations
 from archive.records import Hypothesis, Run, Spend
 from archive.tables import candidates, documents, evaluations, hypotheses, journal, ledger, notes, runs, sessions
 from archive.tables import parents as parents_table
@@ -166,6 +166,39 @@ class RunWriter:
                 .values(evaluation_id=found)
             )
             return adopted.rowcount
+
+    def record_promotion(self, k: int, evaluation: Evaluation, spend: Spend | None = None) -> None:
+        """Records what came of proposal k when it was judged again as the run's best: beside its verdict, which stays.
+        A later promotion of the same program takes the place of the earlier one.
+
+        Raises ValueError for UNAVAILABLE, as `record_evaluation` does.
+        """
+        if evaluation.status is Status.UNAVAILABLE:
+            raise ValueError("UNAVAILABLE is no verdict on a candidate; book the time and try again")
+        spend = spend or Spend()
+        judge = promotions_of(self.run.judge)
+        with self._writing() as connection:
+            digest = connection.execute(
+                select(candidates.c.digest).where(candidates.c.run_id == self.run.id, candidates.c.k == k)
+            ).scalar_one()
+            document = to_document(evaluation)
+            old = select(evaluations.c.id).where(evaluations.c.digest == digest, evaluations.c.judge == judge)
+            connection.execute(documents.delete().where(documents.c.evaluation_id.in_(old)))
+            connection.execute(evaluations.delete().where(evaluations.c.digest == digest, evaluations.c.judge == judge))
+            made = connection.execute(
+                evaluations.insert().values(
+                    digest=digest,
+                    judge=judge,
+                    source_sha=put_text(connection, evaluation.source) if evaluation.source else None,
+                    wall_s=spend.wall_s,
+                    judged_at=now(),
+                    **search_keys(from_document(document, as_stored(evaluation.source))),
+                )
+            )
+            key = made.inserted_primary_key
+            assert key is not None
+            connection.execute(documents.insert().values(evaluation_id=key[0], body=document))
+            self._book(connection, k, "promote", spend)
 
     # Ledger, journal, hypotheses, notes -------------------------------------------------------------
 

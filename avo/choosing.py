@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from avo.errors import UserMistake
@@ -44,3 +45,15 @@ def judge(name: str, hardware: Hardware) -> str:
     except NoDevice as error:
         raise UserMistake(str(error)) from None
     return "measured"
+
+
+def jobs(evaluator: str) -> int:
+    """How many candidates to judge at once where nobody says: enough that a device never waits for compilers.
+
+    Stored with the run, which goes on with it on any machine: proposal k depends on it.
+    """
+    from avo.config import DEFAULT_JOBS
+
+    if evaluator != "measured":
+        return DEFAULT_JOBS
+    return max(DEFAULT_JOBS, min(32, round(1.5 * (os.cpu_count() or 1))))

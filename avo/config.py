@@ -21,7 +21,7 @@ from avo.errors import UserMistake, unknown
 DEFAULT_STEPS = 48
 DEFAULT_MAX_USD = 5.0  # where a model costs money and nobody says how much it may
 DEFAULT_ARCHIVE = "avo.db"
-DEFAULT_JOBS = 2  # a constant, not the machine's core count: proposal k depends on it
+DEFAULT_JOBS = 2  # a constant, not the machine's core count: proposal k depends on it (see avo.choosing.jobs)
 
 Scalar = bool | int | float | str
 
@@ -31,8 +31,9 @@ class RunConfig(BaseModel):
 
     `target`, `hw`, `agent` and `evaluator` are names, `module:Class` references or files. `workloads` name sizes; where
     there are any they replace the target's public ones. `jobs` candidates are judged at once, and proposal k sees the
-    verdicts up to k - jobs. `model` is whom an agent asks, `max_usd` and `max_tokens` what that may cost over all
-    sessions: see avo.models. The `*_options` go to the constructor of the agent, the model and the evaluator.
+    verdicts up to k - jobs; where it is not given, the run settles it when it begins. `model` is whom an agent asks,
+    `max_usd` and `max_tokens` what that may cost over all sessions: see avo.models. The `*_options` go to the
+    constructor of the agent, the model and the evaluator.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,7 +46,7 @@ class RunConfig(BaseModel):
     agent: str = "heuristic"
     evaluator: str = "local"
     archive: str = DEFAULT_ARCHIVE
-    jobs: int = Field(default=DEFAULT_JOBS, ge=1, le=256)
+    jobs: int | None = Field(default=None, ge=1, le=256)
     program: str | None = None
     model: str | None = None
     max_usd: float | None = Field(default=None, gt=0)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from avo.agents.protocol import Judged
 from avo.history import Comparison
+from evaluators.evaluation import Evaluation
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,21 @@ class Committed:
 
 
 @dataclass(frozen=True)
+class Promoting:
+    """The run's best is judged again, on fresh inputs and on sizes that nobody saw: no proposals are made meanwhile."""
+
+    candidate: Judged
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """What came of it. Where `evaluation` is not OK, the next best is tried."""
+
+    candidate: Judged
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True)
 class Unavailable:
     """The harness could not judge; tried again in wait_s seconds. Not the candidate's fault."""
 
@@ -84,5 +100,5 @@ class Finished:
     message: str = ""
 
 
-Event: TypeAlias = Started | Proposed | Verdict | Committed | Unavailable | Stopping | Finished
+Event: TypeAlias = Started | Proposed | Verdict | Committed | Promoting | Promoted | Unavailable | Stopping | Finished
 Observer: TypeAlias = Callable[[Event], None]

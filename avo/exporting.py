@@ -49,7 +49,7 @@ def exported(
     for one in found:
         if one.candidate is not None:
             variants.append(variant_of_candidate(one))
-            job = job or _target_of_run(one)
+            job = job or target_of_run(one)
         elif table is not None:
             variants.append(variant_of_benchmark(one.text, one.program, table))
             job = job or complete(plugins.load("target", target or table.target))
@@ -122,7 +122,7 @@ def _benchmark(path: Path) -> Benchmark:
         raise UserMistake(f"{path} is no table of `avo bench -o`: {where}: {first['msg']}") from None
 
 
-def _target_of_run(named: Named) -> Target:
+def target_of_run(named: Named) -> Target:
     """The target as the run had it. Raises UserMistake where it was begun in Python, without a name."""
     from avo import plugins, workloads
     from avo.config import RunConfig

@@ -152,6 +152,10 @@ class History:
         """The best committed of proposals 0 to k (of all that are final); the seed where none is committed."""
         return self._at(self._best[-1 if k is None else k])
 
+    def ranked(self) -> list[Judged]:
+        """What is committed, best score first; the earlier of equals. The seed program is among it where it is."""
+        return sorted((c for c in self.all() if c.committed), key=lambda c: (-c.value, c.k))
+
     def stale(self, k: int) -> int:
         """How many proposals up to k have passed since the best was last raised."""
         return k - self._gained[k]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from avo.errors import HarnessUnavailable, UserMistake
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
 
     from dsl.hardware import Hardware
@@ -19,10 +19,17 @@ if TYPE_CHECKING:
     from dsl.syntax import Program
 
 
-def load(path: str | os.PathLike[str], hw: str | Hardware = "b200") -> Kernel:
-    """The program of a file, or the text of one (it has line ends), for one chip.
+def load(
+    path: str | os.PathLike[str], hw: str | Hardware | None = None, *, archive: str | os.PathLike[str] | None = None
+) -> Kernel:
+    """The program of a file, or the text of one (it has line ends), for one chip; or a candidate of an archive.
 
-    Raises UserMistake for a missing file or an unknown chip, dsl.diagnostics.ProgramError for what is wrong with it.
+    hw: b200 where nothing is said; a candidate brings its run's chip. archive: where a candidate is looked for, avo.db
+    if None. A candidate is named RUN/K or by the start of its digest, and gives what `avo export` writes: a function
+    with dispatch by size, a fallback and a torch operator.
+
+    Raises UserMistake for a missing file or an unknown chip, dsl.diagnostics.ProgramError for what is wrong with it,
+    archive.errors.ArchiveError for a candidate that is not there.
     """
     from avo import plugins
     from avo.files import read_program
@@ -30,8 +37,13 @@ def load(path: str | os.PathLike[str], hw: str | Hardware = "b200") -> Kernel:
     from dsl.diagnostics import ProgramError
     from dsl.parser import parse
 
-    chip = plugins.load("hardware", hw) if isinstance(hw, str) else hw
     given = os.fspath(path)
+    if archive is not None or _is_candidate(given):
+        if hw is not None:
+            raise UserMistake(f"{given} is a candidate, which brings its run's chip: leave hw out")
+        return _exported(given, None if archive is None else os.fspath(archive))
+    hw = "b200" if hw is None else hw
+    chip = plugins.load("hardware", hw) if isinstance(hw, str) else hw
     if "\n" in given:
         text, name, program = given, "<program>", parse(given)
     else:
@@ -41,6 +53,18 @@ def load(path: str | os.PathLike[str], hw: str | Hardware = "b200") -> Kernel:
     if found:
         raise ProgramError(found, text, name)
     return Kernel(program, chip)
+
+
+def _is_candidate(given: str) -> bool:
+    """`3/17`, or hexadecimal digits that name no file."""
+    return bool(re.fullmatch(r"\d+/\d+|[0-9a-f]{4,16}", given)) and not os.path.exists(given)
+
+
+def _exported(name: str, archive: str | None) -> Kernel:
+    from avo.exporting import callable_of
+
+    function, variant, chip = callable_of(name, archive)
+    return Exported(variant.program, chip, function)
 
 
 @dataclass(frozen=True)
@@ -104,3 +128,17 @@ class Kernel:
         from dsl.printer import digest
 
         return f"<avo kernel {self.program.algorithm.name} {digest(self.program)} for {self.hardware.name}>"
+
+
+@dataclass(frozen=True, repr=False)
+class Exported(Kernel):
+    """A candidate as its package has it: at sizes that were judged its kernel runs, at others the reference in torch.
+
+    `function` is one torch operator, so torch.compile takes it; it is forward-only and says so.
+    """
+
+    function: Callable[..., Any]
+
+    def __call__(self, *inputs: Any, **params: Any) -> Any:
+        """Run it, on any device: where the kernel does not run, the reference does. Params as the program has them."""
+        return self.function(*inputs, **params)

@@ -149,7 +149,7 @@ def start(
             agent=parts.agent,
             evaluator=parts.evaluator,
             seed=config.seed,
-            jobs=config.jobs,
+            jobs=parts.config.jobs or 1,
             config=parts.config.model_dump(mode="json"),
             versions=versions(),
         )
@@ -237,6 +237,8 @@ def prepare(
         config = config.model_copy(update={"hw": chip.name})
     if _named(evaluator):
         config = config.model_copy(update={"evaluator": choosing.judge(config.evaluator, chip)})
+    if config.jobs is None:
+        config = config.model_copy(update={"jobs": choosing.jobs(config.evaluator)})
     job = _target(config, target)
     available: dict[str, Any] = {"jobs": config.jobs, "seed": config.seed, "hardware": chip}
     if config.model is not None and _named(agent):

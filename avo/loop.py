@@ -8,7 +8,6 @@ had happened. One thread (the caller's) records and decides; up to J daemon thre
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from avo.events import Committed, Event, Finished, Observer, Proposed, Started, 
 from avo.history import History, notes_of
 from avo.models.calling import RunJournal
 from avo.programs import named
+from avo.promoting import crown, device_seconds
 from avo.proposing import Named, ask
 from avo.signals import Interrupts
 from evaluators.evaluation import Evaluation, Status, score
@@ -103,6 +103,9 @@ class Loop:
         self._seed = writer.run.seed
         writer.adopt()
         self._history = History.of(archive, writer.run.id)
+        if len(self._history) and (best := self._history.best()).committed:
+            # A judge that races candidates against an incumbent goes on with the one that it had.
+            getattr(evaluator, "adopt", lambda *_: None)(best.text, target, best.evaluation)
         # Recorded and not judged, when the run was taken up: paid for, so judged before anything new is proposed.
         self._pending = archive.candidates(writer.run.id, pending=True)
         self._recorded: dict[int, _Waiting | None] = {}  # proposals under judgement; None: the agent is at it
@@ -121,7 +124,7 @@ class Loop:
         HarnessUnavailable where judging kept failing; UserMistake where the seed program is not accepted;
         KeyboardInterrupt at the second Ctrl-C."""
         interrupts = Interrupts(lambda: self._inbox.put(None))
-        reason, message = "failed", ""
+        reason, message, best = "failed", "", None
         try:
             with interrupts:
                 self._tell(
@@ -140,6 +143,16 @@ class Loop:
             if self._failure is not None:
                 raise self._failure
             reason = self._reason or "steps"
+            if reason != "interrupted":
+                crown(
+                    self._archive,
+                    self._writer,
+                    self._history,
+                    self._evaluator,
+                    self._target,
+                    self._hardware,
+                    self._tell,
+                )
             return reason
         except KeyboardInterrupt:
             reason, message = "interrupted", "stopped at once"
@@ -154,7 +167,7 @@ class Loop:
             self._quit.set()
             with contextlib.suppress(ArchiveError):  # the first error is the one to show
                 self._writer.release(reason, message)
-            best = self._history.best() if len(self._history) else None
+            best = best or (self._history.best() if len(self._history) else None)
             self._tell(Finished(self._writer.run.id, reason, best, len(self._history), self._writer.wall_s, message))
 
     def _work(self, interrupts: Interrupts) -> None:
@@ -306,7 +319,7 @@ class Loop:
                 raise TypeError(f"the evaluator {name} returned {type(evaluation).__name__}, not an Evaluation")
             if evaluation.status is not Status.UNAVAILABLE:
                 return evaluation
-            spent = Spend(wall_s=time.monotonic() - start, device_s=_device_s(evaluation))
+            spent = Spend(wall_s=time.monotonic() - start, device_s=device_seconds(evaluation))
             self._writer.book(waiting.k, "unavailable", spend=spent, note=evaluation.message)
             if attempt == self._patience.attempts:
                 break
@@ -321,7 +334,7 @@ class Loop:
         )
 
     def _judged(self, k: int, evaluation: Evaluation, wall_s: float) -> None:
-        spent = Spend(wall_s=wall_s, device_s=_device_s(evaluation))
+        spent = Spend(wall_s=wall_s, device_s=device_seconds(evaluation))
         kept = self._writer.record_evaluation(k, evaluation, spent)
         waiting = self._recorded[k]
         assert waiting is not None
@@ -389,9 +402,3 @@ class Loop:
     def _tell(self, event: Event) -> None:
         if self._observer is not None:
             self._observer(event)
-
-
-def _device_s(evaluation: Evaluation) -> float:
-    """Device seconds, where the evaluator says so in its environment."""
-    found = evaluation.environment.get("device_s", 0.0)
-    return float(found) if isinstance(found, int | float) and math.isfinite(found) else 0.0

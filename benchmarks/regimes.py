@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from evaluators.sustained import METER, measure, rotation
-from evaluators.timing import RACING, Measurement, Regime, noise_floor, rounds_paired
+from evaluators.timing import RACING, Measurement, Regime, in_pairs, noise_floor
 
 SHORT = Regime("short look", untimed_s=0.0, timed_s=0.004, rounds=12)
 
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def say(name: str, how: str, found: Measurement, flops: float) -> None:
-    noise = noise_floor([rounds_paired(found.samples, 0, 1, 2)])
+    noise = noise_floor([in_pairs(found.samples)])
     first, last = found.samples[:4], found.samples[-4:]
     speeds = [flops / (sum(s.seconds for s in part) / len(part)) * 1e-12 for part in (first, last)]
     ratio, state = found.ratio("A", over="B"), found.clocks("A")
@@ -57,7 +57,7 @@ def say(name: str, how: str, found: Measurement, flops: float) -> None:
         f"{name:<22}{found.regime.name:<12}{how:<14}{flops / found.seconds('A') * 1e-12:7.1f} TFLOP/s "
         f"(first block {speeds[0]:.1f}, last {speeds[1]:.1f})"
         f"  A/A {ratio.value:.4f} [{ratio.low:.4f}, {ratio.high:.4f}]"
-        f"  block {noise.deviation:.2%}  {state.sm_mhz} MHz {state.watts} W {state.celsius} C {state.throttles}"
+        f"  pair {noise.deviation:.2%}  {state.sm_mhz} MHz {state.watts} W {state.celsius} C {state.throttles}"
         f"  heat {found.heat}",
         flush=True,
     )

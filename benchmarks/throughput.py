@@ -11,15 +11,11 @@ archive. So it shows what the parent's own work leaves of the device's time.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import math
-import random
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -28,94 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from avo import evolve
 from avo.events import Event, Verdict
 from dsl.hardware import hardware
-from evaluators.device import DeviceFacts
-from evaluators.machine import MachineCode
 from evaluators.measured import MeasuredEvaluator
-from evaluators.pool import Reply
-
-FLAT = {"size": 0.0, "top": 0.0, "count": 1}  # figures of an output that is right
-
-
-class SimulatedPool:
-    """Compile workers that sleep."""
-
-    def __init__(self, workers: int, seconds: float) -> None:
-        self._room, self._seconds = threading.Semaphore(workers), seconds
-        self.calls = 0
-
-    def warm(self, kinds: Any) -> None:
-        pass
-
-    def call(self, task: str, payload: dict[str, Any], timeout: float) -> Reply:
-        with self._room:
-            self.calls += 1
-            time.sleep(self._seconds * random.Random(payload["source"]).uniform(0.6, 1.6))
-        code = MachineCode(
-            kernel=payload["kernel"], arch=payload["arch"], compiler="simulated", registers=168, spills=0,
-            shared_bytes=98304, threads=128, code_bytes=8192, instructions={"wgmma": 64, "ffma": 600, "mufu": 64},
-        )  # fmt: skip
-        return Reply(code.model_dump(mode="json"), (), self._seconds)
-
-    def close(self) -> None:
-        pass
-
-
-class SimulatedSlot:
-    """A device that sleeps; what `evaluators.slots.Slot` is to the judge."""
-
-    def __init__(self, number: int, look_s: float, block_s: float) -> None:
-        self.facts = DeviceFacts(index=number, name="NVIDIA H200", uuid=f"GPU-simulated-{number}")
-        self._look_s, self._block_s = look_s, block_s
-        self.busy_s = 0.0
-        self.since: float | None = None
-        self.faults = self.misses = 0
-        self.parts: defaultdict[str, float] = defaultdict(float)
-        self.heats: list[dict[str, Any]] = []
-        self.worker: dict[str, Any] = {}
-
-    def warm(self) -> None:
-        pass
-
-    def run(self, task: str, payload: dict[str, Any], jobs: Any, seconds: float) -> Reply:
-        began = time.monotonic()
-        self.since = self.since or began
-        time.sleep(self._look_s if task == "screen" else self._block_s * len(payload["order"]) / 4)
-        timed = [self._timed(task, payload, job) for job in (payload["timed"] if task == "screen" else payload["jobs"])]
-        rows = [self._row(job) for job in payload.get("checks", ())]
-        self.parts[task] += time.monotonic() - began
-        self.busy_s += time.monotonic() - began
-        return Reply({"rows": rows, "timed": timed}, (), 0.0)
-
-    def _timed(self, task: str, payload: dict[str, Any], job: Any) -> dict[str, Any]:
-        samples = []
-        for letter in payload["order"] if task == "race" else "A":
-            place = "AB".index(letter)
-            arm = payload["arms"][place] if task == "race" else payload["arm"]
-            rng = random.Random(hashlib.sha256(arm["source"].encode()).digest())
-            seconds = self._best_s(job) * math.exp(abs(rng.gauss(0, 0.2)) + random.gauss(0, 0.004))
-            samples.append({"arm": place, "seconds": seconds, "calls": 10, "wall_s": seconds, "sm_mhz": 1500})
-        return {"samples": samples, "graphs": False, "mutated": [], "figures": [{"output": 0, **FLAT}]}
-
-    def _best_s(self, job: Any) -> float:
-        """Attention at 550 TFLOP/s."""
-        sizes = job["sizes"]
-        flops = 4.0 * sizes["b"] * sizes["h"] * sizes["m"] * sizes["n"] * sizes["d"]
-        return flops * (0.5 if job["params"].get("causal") else 1.0) / 550e12
-
-    def _row(self, job: Any) -> dict[str, Any]:
-        outputs = [
-            {"name": t["name"], "dtype": t["dtype"], "shape": t["shape"], "contiguous": True, "alias": None,
-             "unwritten": 0, "figures": [{"slice": {}, **FLAT}]}
-            for t in job["outputs"]
-        ]  # fmt: skip
-        return {"outputs": outputs, "count": len(outputs), "mutated": [], "strayed": [], "repeatable": True}
-
-    @property
-    def share(self) -> float:
-        return 0.0 if self.since is None else min(1.0, self.busy_s / max(1e-9, time.monotonic() - self.since))
-
-    def close(self) -> None:
-        pass
+from evaluators.simulated import SimulatedPool, SimulatedSlot
 
 
 class Watch:
@@ -137,7 +47,7 @@ class Watch:
         row |= {"wall_s": round(event.wall_s, 2), "value": event.candidate.value}
         row |= {"gates": {g.gate: round(g.seconds, 3) for g in found.gates}}
         row |= {"verdict": timing.evidence.get("verdict") if timing else None, "message": found.message[:120]}
-        row |= {"blocks": timing.evidence.get("blocks") if timing else None}
+        row |= {"pairs": timing.evidence.get("pairs") if timing else None}
         row |= {"device_s": found.environment.get("device_s"), "busy": found.environment.get("busy_share")}
         row |= {"noise": found.environment.get("noise_floor")}
         if found.workloads and found.mode == "measured":
@@ -202,13 +112,13 @@ def main() -> None:
 def report(watch: Watch, judge: MeasuredEvaluator, cpu_s: float) -> None:
     """The table."""
     rows = watch.rows[1:]
-    wall = time.monotonic() - watch.first
+    wall = watch.began + watch.rows[-1]["at"] - watch.first  # what comes after is the promotion of the best
     print(f"\n{len(rows)} candidates after the seed in {wall:.0f} s: {60 * len(rows) / wall:.1f} a minute")
     print(f"device busy share {judge.busy_share:.0%} from the seed on; the parent's own CPU {cpu_s:.0f} s")
     print("statuses:", dict(Counter(r["status"] for r in watch.rows)))
     print("verdicts:", dict(Counter(r["verdict"] for r in rows if r["verdict"])), end="; ")
-    blocks = [r["blocks"] for r in rows if r["blocks"] is not None]
-    print(f"blocks: {sum(blocks)} for {len(blocks)} candidates that were timed; noise {watch.rows[0]['noise']}")
+    pairs = [r["pairs"] for r in rows if r["pairs"] is not None]
+    print(f"pairs: {sum(pairs)} for {len(pairs)} candidates that were timed; noise {watch.rows[0]['noise']}")
     device = [r["device_s"] for r in rows if r["device_s"]]
     if device:
         print(f"device seconds a candidate that came so far: {sum(device) / len(device):.2f}")

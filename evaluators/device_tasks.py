@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import math
 import os
 import sys
 import time
@@ -420,7 +421,8 @@ def heat_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
 def screen_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     """Verifies a candidate on the jobs `checks`, then times it once on each of `timed`: all that most of them get.
 
-    Returns verify_task's rows, and for each timed job what race_task does.
+    Returns verify_task's rows, and for each timed job what race_task does; of the first `few` alone, where each of them
+    takes longer than `hopeless` says of its workload.
     """
     parts: Seconds = {}
     before = dict(_compilations)
@@ -436,7 +438,15 @@ def screen_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
             with _guarded():
                 arm = _Arm(payload["arm"], prepared)
                 timed.append(_screen(arm, prepared, payload["pick"], parts))
+            if len(timed) == payload.get("few") and _hopeless(timed, payload):
+                break
     return {"rows": rows, "timed": timed, "parts": dict(parts), "compilations": _missed(before)}, ()
+
+
+def _hopeless(timed: Sequence[Mapping[str, Any]], payload: Mapping[str, Any]) -> bool:
+    """Whether all that was timed is slower than what `hopeless` says of it."""
+    limits = [payload.get("hopeless", {}).get(job["workload"], math.inf) for job in payload["timed"][: len(timed)]]
+    return all(t["samples"][0]["seconds"] > limit for t, limit in zip(timed, limits, strict=True))
 
 
 def _screen(arm: _Arm, prepared: _Prepared, pick: int, parts: Seconds) -> dict[str, Any]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dsl.hardware import Hardware
     from evaluators.compiler import Compiler
     from evaluators.pool import WorkerPool
+    from evaluators.slots import Slot
 
 Evidence = dict[str, Any]
 # Elements of one value that a thread may hold: four times its registers. Past it compilers take minutes, for nothing.
@@ -80,6 +81,7 @@ class Case:
     launches: dict[str, list[tuple[Launch, MachineCode, Profile]]] = field(default_factory=dict)
     results: tuple[WorkloadResult, ...] = ()
     screen: Any = None  # what the first look on a device showed of its times
+    slot: Slot | None = None  # the device that it was on last
     ticket: int | None = None  # its place among those that wait for a device
     overclock: float = 1.0  # the card's highest clock over the one that the chip's cited peaks imply
 

@@ -132,17 +132,22 @@ class LocalEvaluator:
                 return evaluation(Status.NOT_LOWERED, f"{name}: {message}")
         return evaluation(Status.OK)
 
-    def promote(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
+    def promote(self, text: str, target: Target, hardware: Hardware, versus: str | None = None) -> Evaluation:
         """A winner judged again before it is called one: on the hidden sizes and on inputs of another seed.
 
         The source is the one that won: the public and the hidden sizes change places, so the same axes stay exact.
+        versus: a program to measure it against, where times are measured; predicted ones need none.
         """
         job, _ = self._prepare(target)
         if not job.hidden:
             raise TargetError(f"target {job.name} has no hidden workloads to promote a winner on")
-        again = int(generator(self._bench.seed, "promotion").integers(2**63))
-        judge = LocalEvaluator(seed=again, mode=self._mode, pool=self._pool)
-        return judge.evaluate(text, replace(job, workloads=job.hidden, hidden=job.workloads), hardware)
+        judge = LocalEvaluator(seed=self._another_seed(), mode=self._mode, pool=self._pool)
+        found = judge.evaluate(text, replace(job, workloads=job.hidden, hidden=job.workloads), hardware)
+        rows = tuple(w.model_copy(update={"detail": {**w.detail, "hidden": True}}) for w in found.workloads)
+        return found.model_copy(update={"workloads": rows})
+
+    def _another_seed(self) -> int:
+        return int(generator(self._bench.seed, "promotion").integers(2**63))
 
     def close(self) -> None:
         """Ends the workers; calls in flight come back as UNAVAILABLE."""

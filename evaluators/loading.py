@@ -64,12 +64,14 @@ def complete(target: Target) -> Target:
     for what, value, legal in (
         ("unit", target.unit, ("TFLOP/s", "GB/s")),
         ("opens", target.opens, ("schedule", "numerics", "all")),
+        ("torch", target.torch, ("glue", "any")),
     ):
         if value not in legal:
             raise TargetError(f"target {target.name}: {what} is {value!r}; legal: {', '.join(legal)}")
     if not target.workloads:
         raise TargetError(f"target {target.name}: it needs at least one workload")
     algorithm = seed_program(target).algorithm
+    _memory(target, algorithm)
     for workload in (*target.workloads, *target.hidden, *target.checks, *target.tiny):
         fits(target, algorithm, workload)
     kinds = _by_params(target.workloads)
@@ -125,6 +127,25 @@ def fits(target: Target, algorithm: Algorithm, workload: Workload) -> None:
     for name, param in params.items():
         if param.default is None and name not in workload.params:
             raise TargetError(f"{where}: param '{name}' has no value and no default")
+
+
+def _memory(target: Target, algorithm: Algorithm) -> None:
+    """In-place outputs lie in the memory of an input of their shape and dtype, each in one of its own."""
+    from evaluators.oracle import output_dtypes
+
+    inputs, outputs = {t.name: t for t in algorithm.inputs}, {t.name: t for t in algorithm.outputs}
+    dtypes = output_dtypes(algorithm)
+    for output, given in target.inplace.items():
+        where = f"target {target.name}: inplace {output!r}: {given!r}"
+        if output not in outputs or given not in inputs:
+            raise TargetError(
+                f"{where}: it wants an output ({', '.join(outputs)}) and the input that it overwrites "
+                f"({', '.join(inputs)})"
+            )
+        if inputs[given].axes != outputs[output].axes or (inputs[given].dtype or "f32") != dtypes[output]:
+            raise TargetError(f"{where}: the two differ in axes or dtype, so they cannot share memory")
+    if len(set(target.inplace.values())) < len(target.inplace):
+        raise TargetError(f"target {target.name}: inplace names one input for several outputs")
 
 
 def _divides(where: str, line: AxisDecl, sizes: dict[str, int]) -> None:

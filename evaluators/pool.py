@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluators.failures import Crash, OutOfMemory, TaskError, Timeout, Unavailable, WorkerFailure
+from evaluators.forking import Template
 from evaluators.process import Stale, WorkerProcess, ready
 from evaluators.wire import Frame, WireError
 from evaluators.worker import KINDS, TASKS
@@ -83,7 +84,8 @@ class Session:
 
 
 class WorkerPool:
-    """`n` workers of each kind, started in the background when the kind is first used or on `warm`.
+    """`n` workers of each kind, started in the background when the kind is first used or on `warm`; of the kinds
+    `raw-LEVEL` one template, from which any number is copied.
 
     memory_bytes: resident memory that one worker with its children may hold. start_timeout: seconds for a start,
     imports included. recycle_after: calls after which a worker is replaced, for compilers leak. extra: a file whose
@@ -116,6 +118,7 @@ class WorkerPool:
         self._home: Path | None = None
         self._wake: tuple[int, int] | None = None
         self._count = 0
+        self._copies: set[WorkerProcess] = set()
 
     # -- for callers -----------------------------------------------------------------------------------------------
 
@@ -167,11 +170,8 @@ class WorkerPool:
 
     @contextlib.contextmanager
     def session(self, kind: str) -> Iterator[Session]:
-        """A worker of this kind that has served nobody, for one candidate alone."""
-        worker = self._acquire(kind)
-        while not worker.alive() or worker.calls:
-            self._retire(kind, worker)
-            worker = self._acquire(kind)
+        """A copy of this kind's template (`raw-LEVEL`), for one candidate alone."""
+        worker = self._copy(kind)
         try:
             yield Session(worker, self._memory_bytes)
         except WorkerFailure as failure:
@@ -179,7 +179,29 @@ class WorkerPool:
                 raise Unavailable("the worker pool was closed during the call") from None
             raise
         finally:
-            self._retire(kind, worker)
+            worker.dispose()
+            with self._changed:
+                self._copies.discard(worker)
+
+    def _copy(self, kind: str) -> WorkerProcess:
+        while True:
+            template = self._acquire(kind)
+            assert isinstance(template, Template)
+            with self._changed:
+                self._count += 1
+                home = template.home.parent / f"{kind}-{self._count}"
+            try:
+                worker = template.fork(home, self._start_timeout)
+            except Stale:
+                self._retire(kind, template)
+                continue
+            except BaseException:
+                self._retire(kind, template)
+                raise
+            self._release(kind, template)
+            with self._changed:
+                self._copies.add(worker)
+            return worker
 
     def close(self) -> None:
         """Kills every worker, whatever it does, and removes their directories. Calls in flight raise Unavailable."""
@@ -200,7 +222,8 @@ class WorkerPool:
     def pids(self) -> list[int]:
         """The process ids of all workers, for tests and `avo doctor`."""
         with self._changed:
-            return [worker.pid for group in self._groups.values() for worker in group.all()]
+            every = [worker for group in self._groups.values() for worker in group.all()]
+            return [worker.pid for worker in (*every, *self._copies)]
 
     # -- workers in and out ------------------------------------------------------------------------------------------
 
@@ -286,11 +309,14 @@ class WorkerPool:
         assert self._home is not None
         for kind, group in self._groups.items():
             with self._changed:
-                missing = self._n - len(group.all()) if group.wanted and group.error is None else 0
+                wanted = 1 if kind.startswith("raw-") else self._n
+                missing = wanted - len(group.all()) if group.wanted and group.error is None else 0
             for _ in range(missing):
-                self._count += 1
+                with self._changed:
+                    self._count += 1
+                make = Template if kind.startswith("raw-") else WorkerProcess
                 try:
-                    worker = WorkerProcess(kind, self._home / f"{kind}-{self._count}", self._extra, self._settings)
+                    worker = make(kind, self._home / f"{kind}-{self._count}", self._extra, self._settings)
                 except OSError as error:
                     self._failed(kind, f"{error}", "")
                     break
@@ -331,7 +357,7 @@ class WorkerPool:
         with self._changed:
             self._closed = True
             idle = [w for group in self._groups.values() for w in (*group.starting, *group.idle)]
-            busy = [w for group in self._groups.values() for w in group.busy]
+            busy = [*self._copies, *(w for group in self._groups.values() for w in group.busy)]
             wake, self._wake = self._wake, None
             for group in self._groups.values():
                 group.starting, group.idle = [], []

@@ -91,15 +91,6 @@ class WorkerProcess:
     ) -> None:
         """Starts it and returns at once. `home` is made for it and removed with it. Linux ends it with the thread that
         called this, so call from one that lives as long as the worker is wanted."""
-        self.kind = kind
-        self.home = home
-        self.calls = 0
-        self.ready = False
-        self.charged = 0.0  # seconds of the last call, see `Charge`
-        self._log = bytearray()
-        self._decoder = wire.Decoder()
-        self._killed = False
-        self._killing = threading.Lock()
         home.mkdir(parents=True)
         ours, theirs = socket.socketpair()
         log, log_end = os.pipe()
@@ -122,6 +113,18 @@ class WorkerProcess:
         finally:
             theirs.close()
             os.close(log_end)
+        self._hold(kind, home, ours, log)
+
+    def _hold(self, kind: str, home: Path, ours: socket.socket, log: int) -> None:
+        self.kind = kind
+        self.home = home
+        self.calls = 0
+        self.ready = False
+        self.charged = 0.0  # seconds of the last call, see `Charge`
+        self._log = bytearray()
+        self._decoder = wire.Decoder()
+        self._killed = False
+        self._killing = threading.Lock()
         os.set_blocking(log, False)
         self._socket, self._log_fd, self.started = ours, log, time.monotonic()
 
@@ -185,7 +188,7 @@ class WorkerProcess:
             while self._exit() is None and time.monotonic() < deadline:
                 time.sleep(0.005)
             self._signal(signal.SIGKILL, {*family, *descendants(self.pid)})
-            self._process.wait()
+            self._reap()
             self._killed = True
 
     def dispose(self) -> None:
@@ -203,6 +206,10 @@ class WorkerProcess:
         for pid in family:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
+
+    def _reap(self) -> None:
+        """Waits for its end, after which its number may be given to strangers."""
+        self._process.wait()
 
     def _exit(self) -> tuple[int, int] | None:
         """(si_code, si_status) of a dead worker, without reaping it."""

@@ -16,6 +16,10 @@ class Evaluator(Protocol):
 
     `evaluate` never raises for a bad candidate: that is a status. It is called from several threads at once where the
     run has `--jobs` above 1. `close` is called once, at the end, also after Ctrl-C.
+
+    Two more methods are used where a class has them. `adopt(text, target, evaluation)`: the best program of a run that
+    is taken up again, before anything is judged. `promote(text, target, hardware, versus=text)`: an Evaluation of the
+    run's best on fresh inputs and on the hidden workloads, beside the seed program; OK means that it may be called so.
     """
 
     def evaluate(self, text: str, target: Target, hardware: Hardware) -> Evaluation: ...

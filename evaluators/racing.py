@@ -1,9 +1,9 @@
 """How many samples a candidate gets: the clearly slower one few, the close one more, and a stated error for all.
 
-A sequential test on the paired log ratios of ABBA blocks (candidate over incumbent). After each block the interval of
-the mean is looked at, at a level that is split evenly over all looks (Bonferroni), so that the chance to call a
-candidate of equal speed better or slower, at any look, is at most `error`. The deviation is pooled from the blocks seen
-and the noise floor of the run: two blocks alone say little about it.
+A sequential test on the paired log ratios of candidate over incumbent, one value a pair (AB, then BA). After each pair
+the interval of the mean is looked at, at a level that is split evenly over all looks (Bonferroni), so that the chance
+to call a candidate of equal speed better or slower, at any look, is at most `error`. The deviation is pooled from the
+pairs seen and the noise floor of the run: two alone say little about it.
 """
 
 from __future__ import annotations
@@ -23,46 +23,51 @@ LEAST_DEVIATION = 5e-4  # clocks have steps: blocks that agree by chance are no 
 
 @dataclass(frozen=True)
 class Rules:
-    """drop_above: a single segment's ratio over the incumbent from which on nothing more is measured. It is far beyond
-    what a regime or a drift can do. error: of the sequential test, two-sided. least: blocks before a candidate may be
-    called better; most: blocks after which it is within noise."""
+    """drop_above: the ratio over the incumbent, in a candidate's first look, from which on nothing more is measured:
+    four standard deviations of such a look. hopeless_above: the same, after the few cheapest sizes, from which on the
+    others are not even looked at. error: of the sequential test, two-sided. least: pairs before a candidate may be
+    called better; most: pairs after which it is within noise; margin: gains below this are not worth more pairs."""
 
-    drop_above: float = 1.15
+    drop_above: float = 1.04
+    hopeless_above: float = 2.5
     error: float = 0.02
-    least: int = 2
-    most: int = 6
+    least: int = 4
+    most: int = 12
+    margin: float = 0.003
 
 
 @dataclass(frozen=True)
 class Standing:
-    """After some blocks: the mean log ratio and half the width of its interval."""
+    """After some pairs: the mean log ratio and half the width of its interval."""
 
     outcome: Outcome
     mean: float
     half: float
-    blocks: int
+    pairs: int
 
 
 def standing(values: Sequence[float], noise: NoiseFloor, rules: Rules) -> Standing:
-    """values: one paired log ratio a block, each the mean over the workloads."""
+    """values: one paired log ratio a pair, each the mean over the workloads."""
     count = len(values)
     if count == 0:
         return Standing("open", 0.0, math.inf, 0)
     mean = sum(values) / count
     squares = sum((v - mean) ** 2 for v in values)
-    prior = max(0, noise.blocks - 1)
+    prior = max(0, noise.pairs - 1)
     freedom = prior + count - 1
     if freedom < 1:
         return Standing("open", mean, math.inf, count)
     pooled = math.sqrt((prior * noise.deviation**2 + squares) / freedom)
     looks = max(1, rules.most)
     half = student(1 - rules.error / looks / 2, freedom) * max(pooled, LEAST_DEVIATION) / math.sqrt(count)
+    # An odd number of pairs leaves half of a drift in the mean.
+    low = mean - half - (rules.margin if count % 2 else 0.0)
     outcome: Outcome = "open"
-    if mean - half > 0:
+    if low > 0:
         outcome = "slower"
-    elif mean + half < 0 and count >= rules.least:
+    elif mean + half < 0 and count >= rules.least and count % 2 == 0:
         outcome = "better"
-    elif count >= rules.most:
+    elif count >= rules.most or (count >= rules.least and count % 2 == 0 and mean - half > -rules.margin):
         outcome = "within noise"
     return Standing(outcome, mean, half, count)
 

@@ -111,12 +111,12 @@ class Arm:
             self.kept = result
 
     def settle(self) -> None:
-        """The first calls, which load code; then what one call takes, roughly."""
-        self.call()
-        sync()
+        """The first calls, which load code; then what one call takes, roughly. Nothing where that is known."""
         if self._known_s is not None:
             self.call_s = self._known_s
             return
+        self.call()
+        sync()
         seconds = clocked(self.call, 1)[0]
         if seconds < 5e-3:
             seconds = clocked(self.call, max(3, min(50, int(5e-3 / max(seconds, 1e-6)))))[0]

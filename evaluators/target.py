@@ -37,6 +37,8 @@ class WorkloadSet:
     hidden: tuple[Workload, ...] = ()
     checks: tuple[Workload, ...] = ()
     summary: str = ""
+    torch: Literal["glue", "any"] = "glue"
+    inplace: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Target:
     opens: Literal["schedule", "numerics", "all"] = "schedule"
     tier: float = 2e-2
     summary: str = ""
+    torch: Literal["glue", "any"] = "glue"
+    inplace: Mapping[str, str] = field(default_factory=dict)
     sets: Mapping[str, WorkloadSet] = field(default_factory=dict)
 
     def chosen(self, name: str) -> Target:

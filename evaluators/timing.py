@@ -33,6 +33,7 @@ class Regime:
         return asdict(self)
 
 
+SUSTAINED = Regime()
 # For candidates among each other, on a card that is kept under load: half as long, so twice as many.
 RACING = Regime("racing", untimed_s=0.005, timed_s=0.015, rounds=6)
 
@@ -91,6 +92,15 @@ def paired(samples: Sequence[Sample]) -> list[float]:
     return rounds_paired(samples, 0, 1, 2)
 
 
+def in_pairs(samples: Sequence[Sample]) -> list[float]:
+    """The log of time(A) / time(B) of each AB or BA: the quickest answer that there is; a drift cancels over two."""
+    found = []
+    for i in range(0, len(samples) - 1, 2):
+        logs = {s.arm: math.log(s.seconds) for s in samples[i : i + 2]}
+        found.append(logs[0] - logs[1])
+    return found
+
+
 def palindrome(arms: int) -> list[int]:
     """One round of so many arms: ABBA of two, ABCCBA of three; a single arm has nobody to take turns with."""
     return [*range(arms), *reversed(range(arms))] if arms > 1 else [0]
@@ -133,21 +143,21 @@ def spread(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """What a program against itself shows: `deviation` of one block's log ratio over `blocks` blocks, and its bias."""
+    """What a program against itself shows: `deviation` of one pair's log ratio over so many pairs, and its bias."""
 
     deviation: float
     bias: float
-    blocks: int
+    pairs: int
 
     def facts(self) -> dict[str, float]:
-        return {"deviation": float(f"{self.deviation:.3g}"), "bias": float(f"{self.bias:.3g}"), "blocks": self.blocks}
+        return {"deviation": float(f"{self.deviation:.3g}"), "bias": float(f"{self.bias:.3g}"), "pairs": self.pairs}
 
 
-def noise_floor(blocks: Sequence[Sequence[float]]) -> NoiseFloor:
-    """Pooled over workloads: each inner list is the log ratios of one workload's A/A blocks."""
-    freedom = sum(max(0, len(b) - 1) for b in blocks)
-    squares = sum(float(np.var(b, ddof=1)) * (len(b) - 1) for b in blocks if len(b) > 1)
-    every = [v for b in blocks for v in b]
+def noise_floor(pairs: Sequence[Sequence[float]]) -> NoiseFloor:
+    """Pooled over workloads: each inner list is the log ratios of one workload's A/A pairs."""
+    freedom = sum(max(0, len(b) - 1) for b in pairs)
+    squares = sum(float(np.var(b, ddof=1)) * (len(b) - 1) for b in pairs if len(b) > 1)
+    every = [v for b in pairs for v in b]
     deviation = math.sqrt(squares / freedom) if freedom else 0.0
     return NoiseFloor(deviation, float(np.mean(every)) if every else 0.0, len(every))
 

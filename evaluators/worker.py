@@ -38,7 +38,8 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "race": ("device", "evaluators.device_tasks", "race_task"),
     "heat": ("device", "evaluators.device_tasks", "heat_task"),
 }
-# "raw-LEVEL": for one raw candidate, confined to that level of `evaluators.integrity.sandbox`.
+# "raw-LEVEL": a template that raw candidates are forked from (`evaluators.integrity.nursery`), each confined to that
+# level of `evaluators.integrity.sandbox`.
 KINDS = ("plain", "compile", "interpret", "device", "raw-full", "raw-namespaces", "raw-process")
 
 _PR_SET_PDEATHSIG = 1
@@ -59,6 +60,13 @@ def main(arguments: Sequence[str]) -> int:
     tasks = {name: where[1:] for name, where in TASKS.items() if where[0] == kind.partition("-")[0]}
     added: dict[str, Task] = runpy.run_path(extra[0])["TASKS"] if extra else {}
     _preload(kind)
+    if kind.startswith("raw-"):
+        return int(importlib.import_module("evaluators.integrity.nursery").rear(sock, kind, tasks))
+    return serve(sock, kind, tasks, added)
+
+
+def serve(sock: socket.socket, kind: str, tasks: dict[str, tuple[str, str]], added: dict[str, Task]) -> int:
+    """Greets, then answers requests until the parent has gone."""
     decoder = wire.Decoder()
     wire.send(sock, wire.Frame("", {"ready": kind}))
     while True:
@@ -96,9 +104,7 @@ def _preload(kind: str) -> None:
     """The imports that take seconds, paid before the first call."""
     if kind == "plain":
         return
-    kind, _, level = kind.partition("-")
-    if kind == "raw":
-        importlib.import_module("evaluators.integrity.sandbox").isolate(level)
+    kind = kind.partition("-")[0]
     import torch
 
     torch.set_num_threads(1)
@@ -107,7 +113,7 @@ def _preload(kind: str) -> None:
         if owner == kind:
             importlib.import_module(module)
     if kind == "raw":
-        importlib.import_module("evaluators.integrity.child").begin(level)
+        importlib.import_module("evaluators.integrity.child").prepare()
     if kind == "device":
         importlib.import_module("evaluators.device_tasks").begin()
 

@@ -42,6 +42,8 @@ VERBS = {
     "grammar": ("grammar", "Print a grammar for constrained decoding."),
     "lower": ("lower", "Print the Triton or machine code of a program."),
     "eval": ("evaluate", "Judge one program as a run does."),
+    "reproduce": ("reproduce", "Judge a candidate again, and compare."),
+    "recheck": ("recheck", "Judge the champions of an archive again."),
     "export": ("export", "Write a package that runs without avo."),
     "bench": ("bench", "Measure programs beside the best libraries."),
     "audit": ("audit", "Try a target, or raw Python, for cheats."),

@@ -1,4 +1,4 @@
-"""`avo audit`: is a target fit to judge by, and what did each layer of the judge see of one raw candidate?"""
+"""`avo audit`: is a target fit to judge by, what did each layer see of a candidate, is the judge itself right?"""
 
 from __future__ import annotations
 
@@ -15,21 +15,30 @@ if TYPE_CHECKING:
 
 def audit(
     file: Annotated[
-        str | None, typer.Argument(help="Raw Python to try on the target instead.", metavar="[FILE.py]")
+        str | None,
+        typer.Argument(help="Raw Python to try on the target instead; with --corpus its folder.", metavar="[FILE.py]"),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(help="The job: a name, module:NAME or a file. [default: every built-in]", metavar="TARGET"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    corpus: Annotated[
+        bool, typer.Option("--corpus", help="Judge the judge: its corpora of attacks and of honest kernels.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Try a target with answers that skip the job: zeros, means, copies, an ignored input. 1 where one passes.
 
     With a FILE.py: one raw candidate through every layer of the judge; what was tried, seen, and how sure that is.
 
+    With --corpus: how many known attacks are stopped, and how many honest kernels pass. 1 where one is misjudged.
+
     Example: avo audit --target my_target.py
     """
+    if corpus:
+        _corpus(file, as_json)
+        return
     if file is not None:
         _candidate(file, target, as_json)
         return
@@ -104,6 +113,59 @@ def _candidate(file: str, target: str | None, as_json: bool) -> None:
     if evaluation.status is Status.UNAVAILABLE:
         raise typer.Exit(3)
     if evaluation.status is not Status.OK:
+        raise typer.Exit(1)
+
+
+def _corpus(folder: str | None, as_json: bool) -> None:
+    import os
+    from pathlib import Path
+
+    from avo.cli.console import say, show_json, table, tame
+    from avo.errors import UserMistake
+    from evaluators.integrity import corpus
+    from evaluators.integrity.raw import RawEvaluator
+
+    where = Path(folder) if folder else Path(__file__).resolve().parents[2] / "tests" / "integrity"
+    try:
+        items = corpus.read(where)
+    except corpus.CorpusError as error:
+        raise UserMistake(str(error)) from None
+    with RawEvaluator() as judge:
+        found = corpus.judge(items, judge, jobs=min(4, os.cpu_count() or 1))
+        level = judge.level
+    if any(j.evaluation.status == "unavailable" for j in found):
+        say(next(j.evaluation.message for j in found if j.evaluation.status == "unavailable"))
+        raise typer.Exit(3)
+    attacks = [j for j in found if j.item.kind == "attacks"]
+    honest = [j for j in found if j.item.kind == "honest"]
+    stopped, passed = sum(j.stopped for j in attacks), sum(not j.stopped for j in honest)
+    if as_json:
+        rows = [
+            {
+                "name": j.item.name,
+                "corpus": j.item.kind,
+                "kind": j.item.kind_of,
+                "layer": j.item.layer,
+                "status": j.evaluation.status,
+                "message": j.evaluation.message,
+                "as_wanted": j.as_wanted,
+            }
+            for j in found
+        ]
+        totals = {"attacks": len(attacks), "stopped": stopped, "honest": len(honest), "passed": passed}
+        show_json({"level": level, **totals, "judged": rows})
+    else:
+        shown = [[j.evaluation.status, j.item.name, j.item.layer or j.item.kind_of] for j in found]
+        say(table(["verdict", "file", "stopped by; or why a filter could object"], shown))
+        wrong = [j for j in found if not j.as_wanted]
+        for j in wrong:
+            say(f"\nnot as it should be: {j.item.name} ({j.item.status}): {tame(j.evaluation.message) or 'accepted'}")
+        mechanisms, reasons = (len({j.item.kind_of for j in part}) for part in (attacks, honest))
+        say(
+            f"\nsandbox {level}: {stopped} of {len(attacks)} attacks stopped ({mechanisms} mechanisms), "
+            f"{passed} of {len(honest)} honest kernels passed ({reasons} reasons to object)"
+        )
+    if any(not j.as_wanted for j in found):
         raise typer.Exit(1)
 
 

@@ -75,7 +75,10 @@ def evolve(
         list[str] | None, typer.Option("--set", help="One setting of the TOML file; repeatable.", metavar="key=value")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(help="Candidates judged at once; part of the result. [default: 2]", metavar="N")
+        int | None,
+        typer.Option(
+            help="Candidates judged at once; part of the result. [default: 2; on a device 1.5 a core]", metavar="N"
+        ),
     ] = None,
 ) -> None:
     """Evolve a kernel for a target on a chip: correct, compiled for it, explained against the speed of light.
@@ -212,7 +215,7 @@ def _expected(config: RunConfig) -> str:
 
     if config.steps is None:
         return f"{config.minutes:g} minutes" if config.minutes is not None else "unknown"
-    seconds = (config.steps + 1) * SECONDS_A_CANDIDATE / min(config.jobs, os.cpu_count() or 1)
+    seconds = (config.steps + 1) * SECONDS_A_CANDIDATE / min(config.jobs or 1, os.cpu_count() or 1)
     if config.minutes is not None:
         seconds = min(seconds, config.minutes * 60)
     return f"about {duration(max(30, round(seconds, -1)))} for the built-in judge on this machine"
@@ -232,7 +235,7 @@ def _conclude(run: Run) -> None:
     """The end: the best program, its times, what changed from the seed, the report, what to do next."""
     from avo.cli.console import entry, paint, say, tame
     from avo.cli.report import write_page
-    from avo.cli.show import verdict
+    from avo.cli.show import promotion, verdict
     from avo.report.build import build_model
     from avo.report.derive import change, line_diff
 
@@ -243,6 +246,9 @@ def _conclude(run: Run) -> None:
     else:
         say(f"\nbest program: proposal {best.k}, {best.digest}\n\n{tame(best.text.rstrip())}\n")
         for line in verdict(evaluation, gates=False):
+            say(line)
+        again = run.archive.promotions(run.id)
+        for line in ["", *promotion(again[best.digest])] if best.digest in again else []:
             say(line)
         if seed and seed[0].digest != best.digest:
             say("\n" + entry("what changed from the seed:", tame(change(seed[0].text, best.text)), 28) + "\n")

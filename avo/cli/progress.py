@@ -5,11 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from avo.cli.console import duration, say, tame
-from avo.events import Committed, Event, Finished, Proposed, Started, Stopping, Unavailable, Verdict
+from avo.events import (
+    Committed,
+    Event,
+    Finished,
+    Promoted,
+    Promoting,
+    Proposed,
+    Started,
+    Stopping,
+    Unavailable,
+    Verdict,
+)
 from evaluators.evaluation import Status
 
 if TYPE_CHECKING:
@@ -52,6 +64,9 @@ class State:
     passed: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     note: str = ""
+    noise: str = ""  # what the same program twice differs by on this device
+    busy: float | None = None
+    first: float | None = None  # when the first verdict of this session came
 
     def recall(self, history: History) -> None:
         """What earlier sessions of a run found, for one that goes on."""
@@ -80,6 +95,7 @@ class State:
                 if judged.k == 0:
                     self.seed = judged
                 self._count(judged)
+                self._device(judged.evaluation.environment)
             case Committed(candidate=judged, best=True):
                 self.best = judged
             case Unavailable():
@@ -88,6 +104,23 @@ class State:
                 self.note = f"{REASONS.get(event.reason, event.reason)}; finishing {event.in_flight} under way"
             case _:
                 pass
+
+    def _device(self, environment: Mapping[str, Any]) -> None:
+        """What a judge that measures says of its device."""
+        floor, busy = environment.get("noise_floor"), environment.get("busy_share")
+        if isinstance(floor, dict) and not self.noise:
+            pairs, deviation = floor.get("pairs", 0), float(floor.get("deviation", 0.0))
+            self.noise = f"{deviation:.2%} a pair (a program against itself, {pairs} pairs)"
+        if isinstance(busy, int | float):
+            self.busy = float(busy)
+        self.first = self.first or time.monotonic()
+
+    def pace(self) -> str:
+        """Candidates a minute since the first verdict, and the device's busy share; "" where nothing is measured."""
+        if self.busy is None or self.first is None or self.done - self.before < 2:
+            return ""
+        rate = 60 * (self.done - self.before - 1) / max(1e-9, time.monotonic() - self.first)
+        return f"{rate:.0f} candidates a minute, device {self.busy:.0%} busy"
 
     @property
     def left_s(self) -> float | None:
@@ -149,7 +182,10 @@ class Lines:
 
     def __call__(self, event: Event) -> None:
         state = self.state
+        quiet = not state.noise
         state.see(event)
+        if quiet and state.noise:
+            say(f"noise floor: {state.noise}")
         match event:
             case Started(done=done) if done:
                 say(f"run {event.run}: goes on after {done} verdicts, {event.pending} under way when it stopped")
@@ -164,6 +200,10 @@ class Lines:
                 say(f"    {state.room()}; failed: {state.failed()}")
             case Unavailable() | Stopping():
                 say(tame(state.note))
+            case Promoting() | Promoted():
+                say(promotion_line(event))
+            case Finished() if pace := state.pace():
+                say(f"pace: {pace}")
             case _:
                 pass
 
@@ -197,6 +237,11 @@ class Panel:
                 line = Text(f"{judged.k:>4} {judged.digest[:8]}  {self.state.scored()}{why}")
                 line.truncate(self._console.width - 1, overflow="ellipsis")
                 self._console.print(line)
+            case Promoting():
+                self.state.note = promotion_line(event)
+            case Promoted():
+                self.state.note = ""
+                self._console.print(Text(promotion_line(event)))
             case Proposed() | Finished():
                 self.state.note = ""
             case _:
@@ -221,9 +266,23 @@ class Panel:
         grid.add_row("best", Text(state.scored(), style="bold"))
         grid.add_row("headroom", Text(tame(state.room())))
         grid.add_row("failed", Text(state.failed()))
+        if state.noise:
+            grid.add_row("noise", state.noise)
+        if pace := state.pace():
+            grid.add_row("device", pace)
         if state.note:
             grid.add_row("", Text(tame(state.note), style="yellow"))
         return grid
+
+
+def promotion_line(event: Promoting | Promoted) -> str:
+    """What is done with the run's best at the end, and what came of it."""
+    who = f"proposal {event.candidate.k}, {event.candidate.digest[:8]}"
+    if isinstance(event, Promoting):
+        return f"judging the best again, {who}: fresh inputs, and sizes that nobody saw"
+    if event.evaluation.status is Status.OK:
+        return f"promoted: {who} is right on fresh inputs and on the hidden sizes"
+    return f"not promoted: {who}: {tame(event.evaluation.message)}"
 
 
 def watch() -> Lines | Panel:

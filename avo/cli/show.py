@@ -34,6 +34,7 @@ def show(
     with reading(archive) as store:
         found = store.candidate(id)
         evaluation = store.evaluation(found)
+        again = store.promotions(found.run).get(found.digest)
         lineage = [c.k for c in store.lineage(found.run, found.k)]
     if program:
         say(tame(found.text.rstrip("\n")))
@@ -43,12 +44,13 @@ def show(
         say(tame(evaluation.source.rstrip("\n")))
     elif as_json:
         detail = evaluation.model_dump(mode="json") if evaluation else None
-        show_json({**summary(found), "lineage": lineage, "text": found.text, "evaluation": detail})
+        more = {"promotion": again.model_dump(mode="json")} if again else {}
+        show_json({**summary(found), "lineage": lineage, "text": found.text, "evaluation": detail, **more})
     else:
-        say(_page(found, evaluation, lineage))
+        say(_page(found, evaluation, lineage, again))
 
 
-def _page(found: Candidate, evaluation: Evaluation | None, lineage: list[int]) -> str:
+def _page(found: Candidate, evaluation: Evaluation | None, lineage: list[int], again: Evaluation | None) -> str:
     from avo.cli.console import tame
 
     parts = [f"candidate {found.digest}  (run {found.run}, proposal {found.k}, by {tame(found.agent)})"]
@@ -58,6 +60,7 @@ def _page(found: Candidate, evaluation: Evaluation | None, lineage: list[int]) -
         parts.append("why: " + tame(found.rationale))
     parts.append("")
     parts += ["not judged yet"] if evaluation is None else verdict(evaluation)
+    parts += ["", *promotion(again)] if again is not None else []
     parts += ["", "program", "", tame(found.text.rstrip())]
     return "\n".join(parts)
 
@@ -82,6 +85,22 @@ def verdict(evaluation: Evaluation, gates: bool = True) -> list[str]:
         lines += ["", table(["gate", "", "evidence"], rows)]
     if evaluation.workloads and evaluation.mode != "none":
         lines += ["", *_times(evaluation)]
+    return lines
+
+
+def promotion(evaluation: Evaluation) -> list[str]:
+    """What came of it when it was judged again as the run's best."""
+    from avo.cli.console import table, tame
+    from avo.report.derive import workload_infos
+    from avo.report.promotion import cells, headline
+
+    facts = {w.workload: (w.work, w.floor_s, w.bottleneck) for w in evaluation.workloads}
+    infos, shared = workload_infos(list(facts), facts)
+    heads, found = cells(evaluation, dict(zip(facts, (i.label for i in infos), strict=True)))
+    lines = [tame(headline(evaluation))]
+    if found:
+        lines += ["", table(heads, found, right=(1, 2, 3)), "MHz and W: of this program / of the seed"]
+        lines += [f"all with {shared}"] if shared else []
     return lines
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from avo.history import History
 from avo.report.derive import Gain, complete
 from avo.report.model import BudgetInfo, Candidate, ChipInfo, ReportModel, RunInfo, TargetInfo
+from avo.report.promotion import facts
 from evaluators.evaluation import Evaluation
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def build_model(archive: Archive, run: int | None = None) -> ReportModel:
                 low, high = (1 / against.high, 1 / against.low) if measured else (None, None)
                 gains[past.k] = (1 / against.ratio, low, high)
     hypotheses = {t.k: t for t in archive.hypotheses(row.id) if t.k is not None}
+    promotions = archive.promotions(row.id)
     costs = archive.spend_by(row.id, "k")
     candidates = []
     for c in found:
@@ -54,6 +56,7 @@ def build_model(archive: Archive, run: int | None = None) -> ReportModel:
                 rationale=c.rationale,
                 hypothesis=_told(tested) if tested is not None else {},
                 cost=_spent(costs[c.k]) if c.k in costs else {},
+                promotion=facts(promotions[c.digest]) if c.digest in promotions else {},
                 gates=evaluation.gates if evaluation is not None else (),
                 workloads=evaluation.workloads if evaluation is not None else (),
                 source=evaluation.source if evaluation is not None else "",

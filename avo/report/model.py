@@ -106,7 +106,8 @@ class Candidate(_Frozen):
     the program, `id` is a prefix of it that is unique in the run. `repeats`: the earlier proposal that is the same
     program, if any. `status` is None while it is not judged. `committed`: it was not slower than the best of its
     lineage. `change` names the edit against the first parent in one line, `diff` is the unified line difference to it.
-    `source` is the emitted Triton where the candidate got that far.
+    `source` is the emitted Triton where the candidate got that far. `promotion`: what came of it when it was judged
+    again as the run's best (`status`, `headline`, and a row a workload), empty for all others.
     """
 
     digest: str
@@ -126,6 +127,7 @@ class Candidate(_Frozen):
     rationale: str = ""
     hypothesis: Facts = Field(default_factory=dict)
     cost: Facts = Field(default_factory=dict)
+    promotion: Facts = Field(default_factory=dict)
     gates: tuple[GateResult, ...] = ()
     workloads: tuple[WorkloadResult, ...] = ()
     source: str = ""

@@ -108,7 +108,7 @@ def _payload(model: ReportModel, full: int) -> dict[str, Any]:
 
 
 def _row(c: Candidate, keep: set[int], known: dict[int, Candidate], tables: _Tables) -> dict[str, Any]:
-    row = c.model_dump(exclude={"text", "diff", "source", "gates", "workloads", "cost", "hypothesis"})
+    row = c.model_dump(exclude={"text", "diff", "source", "gates", "workloads", "cost", "hypothesis", "promotion"})
     over, skipped = next(iter(c.parents), None), 0
     while over is not None and over not in keep and over in known:
         over, skipped = next(iter(known[over].parents), None), skipped + 1
@@ -117,6 +117,7 @@ def _row(c: Candidate, keep: set[int], known: dict[int, Candidate], tables: _Tab
     row["outcome"] = c.outcome
     row["text"], row["diff"], row["source"] = tables.text(c.text), tables.text(c.diff), tables.text(c.source)
     row["cost"], row["hypothesis"] = tables.value(c.cost), tables.value(c.hypothesis)
+    row["promotion"] = tables.value(c.promotion)
     row["gates"] = [[g.gate, g.passed, g.message, tables.value(g.evidence), round(g.seconds, 4)] for g in c.gates]
     row["workloads"] = [
         [

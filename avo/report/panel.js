@@ -6,6 +6,7 @@ const TABS = {
   Difference: { has: (c) => c.parents.length > 0, draw: drawDifference },
   Gates: { has: () => true, draw: gateList },
   Workloads: { has: (c) => c.workloads.length > 0, draw: drawTimes },
+  Promotion: { has: (c) => Object.keys(valueOf(c.promotion) || {}).length > 0, draw: (c) => renderValue("promotion", valueOf(c.promotion)) },
   Triton: { has: (c) => c.source.length > 0, draw: (c) => codeBlock(textOf(c.source), "python", `emitted Triton of ${c.id}`) },
   Compare: { has: (c) => pinned && pinned !== c, draw: drawCompare },
 };

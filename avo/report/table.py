@@ -90,6 +90,9 @@ def _headline(out: Console, model: ReportModel) -> None:
         if model.speed_of_light:
             line += f"; {100 * value / model.speed_of_light:.1f}% of the speed of light"
         out.print(Text(line))
+    for judged in model.candidates:
+        if judged.promotion:
+            out.print(Text(f"{judged.id} (proposal {judged.k}) " + _safe(str(judged.promotion["headline"]))))
     counts = model.outcomes()
     good = ("committed", "passed", "repeat", "pending")
     passed = counts.get("committed", 0) + counts.get("passed", 0)

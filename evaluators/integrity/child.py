@@ -18,14 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evaluators.integrity import sandbox
 from evaluators.worker import CandidateError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
     from evaluators.guards import Zone
+    from evaluators.integrity.watching import Calls, Launches
 
 ENTRY = "run"
+_KEPT = 16  # outputs of calls before that are looked at again
 SETTLE_S = 0.02  # after the return, before the outputs are looked at again
 
 
@@ -36,40 +41,45 @@ class _State:
     path: str = ""
     # An input of a name, dtype and shape is always the same tensor at the same address, with other bytes.
     held: dict[tuple[str, str, tuple[int, ...]], tuple[torch.Tensor, Zone]] = {}  # noqa: RUF012
-    before: list[tuple[torch.Tensor, bytes]] = []  # noqa: RUF012  the outputs of the call before
+    before: list[tuple[int, torch.Tensor, bytes]] = []  # noqa: RUF012  outputs of the calls before, by place
+    calls: Calls
+    launches: Launches
 
 
-def begin(level: str) -> None:
-    """Imports all that a run needs, then confines this process. Called once, before any candidate is here."""
+def prepare() -> None:
+    """Imports all that a run needs. Called once, in the template that candidates' processes are copies of."""
     import torch
-
-    from evaluators.integrity import sandbox
 
     for module in ("evaluators.compiler", "evaluators.cpu", "evaluators.guards", "evaluators.interpreter"):
         __import__(module)
     sys.modules["evaluators.interpreter"].install()
+    from evaluators.integrity.watching import Calls, Launches, watched
+
+    _State.calls, _State.launches = Calls(), Launches()
+    _State.launches.install()
     # What is imported on first use, while it can still be read.
-    torch.softmax(torch.zeros(2, 2, dtype=torch.bfloat16).float(), -1) @ torch.zeros(2, 2)
+    with watched(Calls()):
+        torch.softmax(torch.zeros(2, 99, dtype=torch.bfloat16).float(), -1) @ torch.zeros(99, 2)
     np.random.default_rng(0)
-    assert level in sandbox.LEVELS
-    sandbox.confine(level, _home())
+
+
+def confine(level: sandbox.Level, home: Path) -> None:
+    """Confines this process for good, before any candidate is here."""
+    sandbox.isolate(level)
+    sandbox.confine(level, home)
     sys.argv = ["candidate"]
     for name in list(os.environ):
         if name not in ("PATH", "HOME", "TMPDIR", "LANG", "TRITON_INTERPRET", "TRITON_HOME", "TRITON_CACHE_DIR"):
             del os.environ[name]
 
 
-def _home() -> Any:
-    from pathlib import Path
-
-    return Path(os.environ["HOME"])
-
-
 def load_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
     """{source} -> {}. Raises CandidateError where it does not load or has no function `run`."""
     from evaluators.compiler import load_source
+    from evaluators.integrity.watching import watched
 
-    module = load_source(payload["source"])
+    with watched(_State.calls, here=False):
+        module = load_source(payload["source"])
     run = getattr(module, ENTRY, None)
     if not callable(run):
         raise CandidateError(f"the file has no function {ENTRY!r}; it needs `def {ENTRY}(*inputs, **params)`")
@@ -78,17 +88,22 @@ def load_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str
 
 
 def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """{inputs: [{name, dtype, shape}], params} and their bytes -> facts, and the outputs' bytes as they were at return.
+    """{inputs: [{name, dtype, shape}], params, inplace: names, ghost} and their bytes -> facts, and the outputs' bytes
+    as they were at return.
 
-    late: outputs whose bytes changed after the return. reused: outputs of the call before that this call changed.
-    threads: Python's threads that live on. seconds: of the run.
+    ghost: no kernel runs. late: outputs whose bytes changed after the return. reused: outputs of calls before that this
+    call changed. calls: what was asked of torch so far that is no glue. launches: of kernels, so far. threads:
+    Python's threads that live on. seconds: of the run.
     """
     import torch
 
     from evaluators.cpu import _complaint
     from evaluators.guards import Arena
+    from evaluators.integrity.watching import watched
     from evaluators.interpreter import REGIONS
 
+    tardy = [kept for kept in _State.before if _bytes(kept[1]) != kept[2]]
+    _State.launches.ghost = bool(payload.get("ghost"))
     arena = Arena()
     inputs, zones = [], []
     for row, data in zip(payload["inputs"], blobs, strict=True):
@@ -98,7 +113,7 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
     arena.zones += zones
     REGIONS.clear()
     began = time.perf_counter()
-    with warnings.catch_warnings(), np.errstate(all="ignore"), torch.no_grad(), arena.patched():
+    with warnings.catch_warnings(), np.errstate(all="ignore"), torch.no_grad(), arena.patched(), watched(_State.calls):
         warnings.simplefilter("ignore")
         try:
             result = _State.run(*inputs, **payload["params"])
@@ -116,15 +131,30 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
     seconds = time.perf_counter() - began
     time.sleep(SETTLE_S)
     late = [i for i, (o, (_, data)) in enumerate(zip(outputs, described, strict=True)) if _bytes(o) != data]
-    reused = [i for i, (o, data) in enumerate(_State.before) if _bytes(o) != data]
-    _State.before = [(o, _bytes(o)) for o in outputs]
+    before = [kept for kept in _State.before if not any(kept is late_one for late_one in tardy)]
+    reused = [kept for kept in before if _bytes(kept[1]) != kept[2]]
+    before = [kept for kept in before if not any(kept is changed for changed in reused)]
+    overwritten = [z.name for z in zones if z.name in payload.get("inplace", ())]
+    # What lies in an input's memory is overwritten with the next input.
+    fresh = [
+        (i, o, data)
+        for i, (o, (row, data)) in enumerate(zip(outputs, described, strict=True))
+        if row["alias"] not in overwritten
+    ]
+    _State.before = [*before, *fresh][-_KEPT:]
     facts = {
         "odd": [],
         "outputs": [row for row, _ in described],
-        "mutated": [z.name for z, sent in zip(zones, blobs, strict=True) if z.contents.tobytes() != sent],
+        "mutated": [
+            z.name
+            for z, sent in zip(zones, blobs, strict=True)
+            if z.name not in overwritten and z.contents.tobytes() != sent
+        ],
         "strayed": arena.strayed(),
-        "late": late,
-        "reused": reused,
+        "late": sorted({*late, *(kept[0] for kept in tardy)}),
+        "calls": dict(_State.calls.found),
+        "launches": _State.launches.count,
+        "reused": sorted({kept[0] for kept in reused}),
         "threads": threading.active_count() - 1,
         "seconds": seconds,
     }

@@ -4,10 +4,10 @@ The parent (here) holds the seed, the inputs to come, the right answers and the 
 process of this candidate's own, confined (`sandbox`); it gets the bytes of one call, hands back the bytes of the
 outputs, and only then gets the next. Every call is judged, so there is no phase in which a wrong answer goes unseen.
 
-What the behaviour shows beyond wrong numbers is called by its name: an output that changes after it was returned, or
-an answer that is right in a fresh process and wrong after other calls, is GAMING with its evidence; threads that grow
-from call to call are SUSPICIOUS, for a person to look at. Names in the source (`tripwires`) are shown and decide
-nothing. Correctness alone: no time is claimed for a raw candidate here.
+What the behaviour shows beyond wrong numbers is called by its name (`rules`), with its evidence: an output that changes
+after it was returned, an answer that is right in a fresh process and wrong after other calls, work that torch does
+where the target leaves it to kernels. Names in the source (`tripwires`) are shown and decide nothing. Correctness
+alone: no time is claimed for a raw candidate here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from evaluators.evaluation import Evaluation, GateResult, Status
 from evaluators.failures import Crash, TaskError, Timeout, Unavailable, WorkerFailure
 from evaluators.gates import Rejected, _contiguous
 from evaluators.inputs import Array, decode, draw_inputs, encode, generator, pairings
-from evaluators.integrity import sandbox
+from evaluators.integrity import rules, sandbox
 from evaluators.integrity.tripwires import tripwires
 from evaluators.judge import environment
 from evaluators.loading import complete, seed_program
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from dsl.hardware import Hardware
 
 _MOST = 8  # entries of a list that the child reports
+_ENOUGH = 4  # wrong calls, after which the others are not made
 _CALLS_TIME = 3.0  # times the time of one call: what all calls together may take
-_SPARE_THREADS = 2  # what grows by more between the first call and the last is looked at
 
 
 class RawEvaluator:
@@ -165,10 +165,14 @@ class _Call:
     inputs: Mapping[str, Array]
     row: dict[str, Any]
     reasons: list[str] = field(default_factory=list)
+    made: bool = False
+    reused: bool = False  # an output of a call before was overwritten
 
 
 @dataclass
 class _Case:
+    """facts: what `rules` judge by; it becomes the integrity gate's evidence."""
+
     text: str
     target: Target
     program: Program
@@ -176,9 +180,7 @@ class _Case:
     level: sandbox.Level
     timeout: float
     calls: list[_Call] = field(default_factory=list)
-    gaming: list[str] = field(default_factory=list)
-    threads: list[int] = field(default_factory=list)  # of the worker after each call
-    children: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -201,36 +203,38 @@ def _parse(case: _Case, pool: WorkerPool) -> dict[str, Any]:
 def _correctness(case: _Case, pool: WorkerPool) -> dict[str, Any]:
     """Every call of a random plan in one process, each output judged; what is wrong there is tried in a fresh one."""
     _plan(case)
+    case.facts |= {"odd": [], "late": [], "children": 0, "threads": [], "aten": {}, "launches": 0, "state": ""}
     _play(case, pool)
-    cases = [call.row for call in case.calls]
-    if case.gaming:
-        raise Rejected(Status.GAMING, case.gaming[0], {"rule": "behaviour", "seen": case.gaming, "cases": cases})
+    cases = [call.row for call in case.calls if call.made]
     wrong = [call for call in case.calls if call.reasons]
+    if rules.breaches({key: case.facts[key] for key in ("odd", "late")}):
+        return {"cases": cases, "level": case.level}  # the next gate says so
     if not wrong:
         return {"cases": cases, "level": case.level}
     for call in wrong:
         call.row["reasons"] = call.reasons
-    first = wrong[0]
+    # A buffer that is handed out twice is wrong, and no trick: what it overwrites lies in plain sight.
+    first = next((call for call in wrong if not call.reused), wrong[0])
     where = f"{first.workload.name} ({first.distribution}): {first.reasons[0]}"
     # Where the first call of all was wrong, that is already the answer of a fresh process.
-    if first is not case.calls[0] and not _alone(case, pool, first):
-        message = f"state kept between calls: right in a fresh process, wrong after other calls, {where}"
-        raise Rejected(Status.GAMING, message, {"rule": "state between calls", "seen": [message], "cases": cases})
+    if first is not case.calls[0] and not first.reused and not _alone(case, pool, first):
+        case.facts["state"] = where
+        return {"cases": cases, "level": case.level}
     raise Rejected(Status.INCORRECT, f"{len(wrong)} of {len(cases)} calls; {where}", {"cases": cases})
 
 
 def _integrity(case: _Case, pool: WorkerPool) -> dict[str, Any]:
-    """What the system saw of the process while it ran."""
-    evidence = {"level": case.level, "calls": len(case.calls), "children": case.children}
-    if case.children:
-        message = f"{case.children} processes of its own were alive after a call"
-        raise Rejected(Status.GAMING, message, {**evidence, "rule": "processes", "seen": [message]})
-    grown = case.threads[-1] - case.threads[0]
-    evidence["threads grew by"] = max(0, grown)
-    if grown > _SPARE_THREADS:
-        message = f"{grown} more threads after the last call than after the first: work that outlives its call?"
-        raise Rejected(Status.SUSPICIOUS, message, {**evidence, "rule": "threads", "seen": [message]})
-    return evidence
+    """What was seen of the process while it ran, by the rules."""
+    facts = case.facts
+    facts |= {"level": case.level, "calls": len(case.calls), "torch": case.target.torch, "rules": rules.applied()}
+    facts["threads"] = [facts["threads"][0], facts["threads"][-1]]
+    found = rules.breaches(facts)
+    if not found and case.target.torch == "glue":
+        facts["ghost"] = _without_kernels(case, pool)
+        found = rules.breaches(facts)
+    if found:
+        raise Rejected(found[0].rule.status, found[0].seen, {**facts, **rules.told(found)})
+    return facts
 
 
 # Playing ------------------------------------------------------------------------------------------
@@ -254,20 +258,38 @@ def _play(case: _Case, pool: WorkerPool) -> None:
         for call in case.calls:
             if session.charged > _CALLS_TIME * case.timeout:
                 raise Timeout(f"the calls took more than {_CALLS_TIME * case.timeout:g} s together")
-            call.reasons = _one(case, session, call, case.gaming)
+            call.reasons, call.made = _one(case, session, call, case.facts), True
             threads, children = session.family()
-            case.threads.append(threads)
-            case.children = max(case.children, children)
-            if case.gaming:  # nothing that comes after it could clear it
+            case.facts["threads"].append(threads)
+            case.facts["children"] = max(case.facts["children"], children)
+            if case.facts["odd"] or case.facts["late"]:  # nothing that comes after it could clear it
+                break
+            if sum(bool(call.reasons) for call in case.calls) == _ENOUGH:
                 break
 
 
 def _alone(case: _Case, pool: WorkerPool, call: _Call) -> list[str]:
     """What is wrong with the same call as the first one of a fresh process."""
-    seen: list[str] = []
-    copy = replace(call, row=dict(call.row))
     with _started(case, pool) as session:
-        return _one(case, session, copy, seen) + seen
+        seen: dict[str, Any] = {"odd": [], "late": []}
+        wrong = _one(case, session, replace(call, row=dict(call.row)), seen)
+        return wrong + seen["odd"] + seen["late"]
+
+
+def _without_kernels(case: _Case, pool: WorkerPool) -> str:
+    """ "right" where calls in a fresh process in which no kernel runs are right all the same, else "wrong"."""
+    kinds = {call.distribution: call for call in case.calls}
+    for call in list(kinds.values())[:2]:
+        with _started(case, pool) as session:
+            copy = replace(call, row=dict(call.row))
+            try:
+                if _one(case, session, copy, {"odd": [], "late": []}, ghost=True):
+                    return "wrong"
+            except WorkerFailure as failure:
+                if isinstance(failure, Unavailable):
+                    raise
+                return "wrong"  # it cannot do without them
+    return "right"
 
 
 class _started:
@@ -291,8 +313,8 @@ class _started:
         self._stack.close()
 
 
-def _one(case: _Case, session: Session, call: _Call, gaming: list[str]) -> list[str]:
-    """What is wrong with one call's outputs; behaviour that no honest kernel shows goes to `gaming`."""
+def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost: bool = False) -> list[str]:
+    """What is wrong with one call's outputs; what else was seen goes to `seen`. ghost: no kernel runs."""
     algorithm = case.program.algorithm
     defaults = {p.name: p.default for p in algorithm.params if p.default is not None}
     params = {**defaults, **call.workload.params}
@@ -302,7 +324,8 @@ def _one(case: _Case, session: Session, call: _Call, gaming: list[str]) -> list[
         rows.append({"name": tensor.name, "dtype": dtype, "shape": list(value.shape)})
         blobs.append(encode(value, dtype))
     try:
-        reply = session.call("raw_run", {"inputs": rows, "params": params}, blobs, case.timeout)
+        asked = {"inputs": rows, "params": params, "inplace": sorted(case.target.inplace.values()), "ghost": ghost}
+        reply = session.call("raw_run", asked, blobs, case.timeout)
     except TaskError as error:
         return [_said(error.message)[-1]]
     try:
@@ -314,14 +337,16 @@ def _one(case: _Case, session: Session, call: _Call, gaming: list[str]) -> list[
         ArithmeticError,
     ):  # only a candidate that meddles with its process can bring this about
         raise Crash("the candidate's process answered nonsense", reply.log) from None
-    gaming += [f"an output is lazy or disguised: {odd}" for odd in facts.odd]
-    gaming += [f"output {i} changed after it was returned" for i in facts.late]
+    seen["odd"] += facts.odd
+    seen["late"] += facts.late
+    seen["aten"], seen["launches"] = facts.calls, facts.launches
     if facts.odd:
         return list(facts.odd)
     reasons = [f"input {name} was written to" for name in facts.mutated]
     reasons += [f"something was written outside of {name}" for name in facts.strayed]
-    reasons += [f"output {i} of the call before was overwritten; outputs have to be new tensors" for i in facts.reused]
-    return reasons + _numbers(case.program, call, params, facts.outputs)
+    call.reused = bool(facts.reused)
+    reasons += [f"output {i} of a call before was overwritten; outputs have to be new tensors" for i in facts.reused]
+    return reasons + _numbers(case, call, params, facts.outputs)
 
 
 def _said(message: str) -> list[str]:
@@ -329,8 +354,8 @@ def _said(message: str) -> list[str]:
     return [line[:400] for line in message[:4000].splitlines()[:12]] or ["it raised an exception"]
 
 
-def _numbers(program: Program, call: _Call, params: Mapping[str, Any], outputs: Sequence[Output]) -> list[str]:
-    wanted = right(program, call.inputs, params)
+def _numbers(case: _Case, call: _Call, params: Mapping[str, Any], outputs: Sequence[Output]) -> list[str]:
+    wanted = right(case.program, call.inputs, params)
     if len(outputs) != len(wanted):
         return [f"{len(outputs)} outputs, declared {len(wanted)}"]
     reasons: list[str] = []
@@ -339,8 +364,13 @@ def _numbers(program: Program, call: _Call, params: Mapping[str, Any], outputs: 
         wrong = list(form(output.dtype, output.shape, answer.dtype, answer.oracle.shape))
         if not _contiguous(output.shape, output.strides):
             wrong.append(f"strides {list(output.strides)}, declared row-major")
-        if output.alias is not None:
-            wrong.append(f"it is the memory of input {output.alias}")
+        if output.alias != case.target.inplace.get(name):
+            if output.alias is None:
+                wrong.append(
+                    f"it is a new tensor; the target wants it in the memory of input {case.target.inplace[name]}"
+                )
+            else:
+                wrong.append(f"it is the memory of input {output.alias}")
         if not wrong:
             found = verdict(decode(output.data, answer.dtype, output.shape), answer.oracle, answer.honest, answer.dtype)
             figures[name] = found.evidence
@@ -370,6 +400,8 @@ class _Facts:
     strayed: tuple[str, ...] = ()
     late: tuple[int, ...] = ()
     reused: tuple[int, ...] = ()
+    calls: Mapping[str, int] = field(default_factory=dict)
+    launches: int = 0
 
     @classmethod
     def read(cls, reply: Reply) -> _Facts:
@@ -392,4 +424,5 @@ class _Facts:
             outputs.append(Output(dtype, shape, strides, data, int(row["unwritten"]), alias))
         mutated, strayed = (tuple(str(n)[:80] for n in result[key][:_MOST]) for key in ("mutated", "strayed"))
         late, reused = (tuple(int(i) for i in result[key][:_MOST]) for key in ("late", "reused"))
-        return cls(tuple(outputs), (), mutated, strayed, late, reused)
+        calls = {str(name)[:80]: int(n) for name, n in list(dict(result["calls"]).items())[:_MOST]}
+        return cls(tuple(outputs), (), mutated, strayed, late, reused, calls, int(result["launches"]))

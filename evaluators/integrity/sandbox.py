@@ -140,7 +140,7 @@ def _libraries() -> list[Path]:
     found += [Path("/etc/ld.so.cache"), Path("/etc/localtime"), Path("/usr/share/zoneinfo")]
     standard = Path(os.__file__).resolve().parent
     found += [standard, standard.parent / "libpython3.so"]
-    packages = {Path(p).resolve() for p in sys.path if p and Path(p).name in ("site-packages", "dist-packages")}
+    packages = _package_folders()
     for folder in packages:
         found += [entry for entry in folder.iterdir() if entry.name.partition(".")[0] not in _PROJECT]
     # The standard library may hold site-packages within it: then its entries are listed one by one.
@@ -148,6 +148,10 @@ def _libraries() -> list[Path]:
         found.remove(standard)
         found += [entry for entry in standard.iterdir() if entry.resolve() not in packages]
     return [path for path in dict.fromkeys(found) if path.exists()]
+
+
+def _package_folders() -> set[Path]:
+    return {Path(p).resolve() for p in sys.path if p and Path(p).name in ("site-packages", "dist-packages")}
 
 
 # Landlock ------------------------------------------------------------------------------------------
@@ -171,6 +175,8 @@ def _landlock(home: Path) -> None:
     write = (_READ | _WRITE | (1 << 14)) & handled & ~1
     for path, access in (
         *((path, _READ) for path in _libraries()),
+        # Names alone: Python lists these again where a package was installed meanwhile, and would find nothing.
+        *((path, 1 << 3) for path in _package_folders()),
         (home, write),
         *((Path(p), 1 << 2 | 1 << 1) for p in ("/dev/null", "/dev/zero")),
         *((Path(p), 1 << 2) for p in ("/dev/urandom", "/dev/random")),
@@ -200,8 +206,9 @@ def _mounts(home: Path) -> None:
     libc = _libc()
     _call("mount private", libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
     kept = _call("open_tree", libc.syscall(_OPEN_TREE, _AT_FDCWD, bytes(home), 1 | 0o2000000))
-    root = Path(__file__).resolve().parents[2]
-    hidden = [root / name for name in _PROJECT if (root / name).is_dir()]
+    # A second copy of avo may lie on the path too, beside the one that runs.
+    roots = dict.fromkeys([Path(__file__).resolve().parents[2], *_where_avo_lies()])
+    hidden = [root / name for root in roots for name in _PROJECT if (root / name).is_dir()]
     hidden += [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/run")]
     hidden += [Path("/home"), Path("/root"), Path("/proc")]
     needed = [path.resolve() for path in _libraries()]
@@ -229,6 +236,16 @@ def _mounts(home: Path) -> None:
     _set_attributes(b"/", _AT_RECURSIVE, 1, 0)
     _set_attributes(bytes(home), 0, 0, 1)
     os.chdir(home)
+
+
+def _where_avo_lies() -> Iterator[Path]:
+    """Folders on Python's path, and those that editable installations name, in which packages of avo's are."""
+    places = [Path(p) for p in sys.path if p]
+    for finder in sys.meta_path:
+        mapping = getattr(sys.modules.get(getattr(finder, "__module__", "")), "MAPPING", None)
+        if isinstance(mapping, dict):
+            places += [Path(p).parent for name, p in mapping.items() if name in _PROJECT]
+    yield from (p.resolve() for p in places if (p / "evaluators" / "integrity").is_dir())
 
 
 def _set_attributes(path: bytes, flags: int, plus: int, minus: int) -> None:

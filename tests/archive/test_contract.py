@@ -213,6 +213,30 @@ class ArchiveContract:
         assert [c.text for c in archive.candidates(run.id, ks=[4, 1], text=False)] == ["", ""]
         assert [(c.k, e) for c, e in archive.evaluations(archive.candidates(run.id, ks=[0]))] == [(0, ok(0.5))]
 
+    def test_a_promotion_stands_beside_the_verdict_and_decides_who_is_best(self, archive: Archive) -> None:
+        run = self.run(archive)
+        other = self.run(archive)
+        with archive.claim(run.id) as writer:
+            for k, seconds in enumerate((0.5, 0.2, 0.3)):
+                writer.add_candidate(k, f"{k:016x}", f"text {k}", agent="walk")
+                writer.record_evaluation(k, ok(seconds))
+            writer.record_promotion(1, bad("wrong at a hidden size"), Spend(wall_s=2.0))
+            with pytest.raises(ValueError, match="no verdict"):
+                writer.record_promotion(1, Evaluation(status=Status.UNAVAILABLE))
+        best = archive.best(run.id)
+        assert best is not None and best.k == 2
+        assert {d: e.message for d, e in archive.promotions(run.id).items()} == {f"{1:016x}": "wrong at a hidden size"}
+        assert archive.evaluation(archive.candidates(run.id)[1]) == ok(0.2)  # the verdict itself stands
+        assert archive.spend_by(run.id, "stage")["promote"].wall_s == 2.0
+        with archive.claim(run.id) as writer:
+            writer.record_promotion(1, ok(0.21))  # later, on a machine that was mended
+        assert archive.promotions(run.id)[f"{1:016x}"].status is Status.OK
+        best = archive.best(run.id)
+        assert best is not None and best.k == 1
+        with archive.claim(other.id) as writer:  # a run that shares verdicts does not judge it again either
+            assert writer.add_candidate(0, f"{1:016x}", "text 1", agent="seed") == ok(0.2)
+        assert set(archive.promotions(other.id)) == {f"{1:016x}"}
+
     # Ledger, journal, hypotheses, notes
 
     def test_the_ledger_adds_up(self, archive: Archive) -> None:

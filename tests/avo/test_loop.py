@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ from avo.agents import Brief, Hypothesis, Proposal
 from avo.agents.scripted import ScriptedAgent
 from avo.budget import Budget
 from avo.errors import HarnessUnavailable, UserMistake
-from avo.events import Committed, Finished, Proposed, Started, Stopping, Unavailable, Verdict
+from avo.events import Committed, Finished, Promoted, Promoting, Proposed, Started, Stopping, Unavailable, Verdict
 from avo.history import History
 from avo.loop import Patience
 from avo.run import Run, begin, open_run, proceed
 from evaluators.evaluation import Evaluation, Status, WorkloadResult
+from evaluators.target import Workload
 
 
 @pytest.fixture
@@ -479,3 +480,67 @@ class TestFace:
         monkeypatch.setitem(__import__("sys").modules, "pandas", None)
         with pytest.raises(ImportError, match="pip install pandas"):
             run.to_frame()
+
+
+class Promoter(HashEvaluator):
+    """Promotes what is not named in `fails`; counts how often it is asked."""
+
+    def __init__(self, fails: Callable[[str], Status | None]) -> None:
+        super().__init__()
+        self.fails = fails
+        self.asked: list[str] = []
+        self.adopted: list[str] = []
+
+    def promote(self, text: str, target: Any, hardware: Any, versus: str | None = None) -> Evaluation:
+        assert versus == target.seed
+        self.asked.append(text)
+        status = self.fails(text)
+        return Evaluation(
+            status=status or Status.OK, mode="predicted", message="wrong at a hidden size" if status else ""
+        )
+
+    def adopt(self, text: str, target: Any, evaluation: Evaluation) -> None:
+        self.adopted.append(text)
+
+
+class TestPromotion:
+    HIDING = replace(TARGET, hidden=(Workload({"b": 3, "d": 8}),))
+
+    def test_the_best_is_judged_again_once(self, archive: Archive) -> None:
+        judge, watch = Promoter(lambda text: None), Watch()
+        run = search(archive, WalkAgent(), judge, Budget(steps=12), target=self.HIDING, observer=watch)
+        assert run.best is not None and judge.asked == [run.best.text]
+        assert archive.promotions(run.id)[run.best.digest].status is Status.OK
+        (event,) = watch.of(Promoted)
+        assert event.candidate.digest == run.best.digest and watch.of(Promoting)
+        assert "promote" in archive.spend_by(run.id, "stage")
+        again(run, WalkAgent(), judge, Budget(steps=12), target=self.HIDING)  # nothing new, so nothing is asked
+        assert len(judge.asked) == 1
+        assert judge.adopted == [run.best.text]
+
+    def test_one_that_fails_is_not_the_best_and_the_next_is_tried(self, archive: Archive) -> None:
+        first: list[str] = []
+
+        def fails(text: str) -> Status | None:
+            first.append(text)
+            return Status.INCORRECT if text == first[0] else None
+
+        judge, watch = Promoter(fails), Watch()
+        run = search(archive, WalkAgent(), judge, Budget(steps=20), target=self.HIDING, observer=watch)
+        assert len(judge.asked) == 2 and run.best is not None and run.best.text == judge.asked[1]
+        assert [e.evaluation.status for e in watch.of(Promoted)] == [Status.INCORRECT, Status.OK]
+        finished = watch.events[-1]
+        assert isinstance(finished, Finished) and finished.best is not None and finished.best.text == judge.asked[1]
+        lost = next(c for c in run.candidates if c.text == judge.asked[0])
+        assert lost.status is Status.OK  # its verdict stands as it was given; it is only no winner
+
+    def test_a_harness_that_is_not_there_promotes_nobody_and_is_no_verdict(self, archive: Archive) -> None:
+        judge = Promoter(lambda text: Status.UNAVAILABLE)
+        run = search(archive, WalkAgent(), judge, Budget(steps=6), target=self.HIDING)
+        assert archive.promotions(run.id) == {} and run.record.ended == "steps"
+        assert run.best is not None and len(judge.asked) == 1
+
+    def test_where_nothing_is_hidden_nothing_is_asked(self, archive: Archive) -> None:
+        judge = Promoter(lambda text: None)
+        search(archive, WalkAgent(), judge, Budget(steps=3))
+        assert judge.asked == []

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from evaluators.timing import Ratio, Sample, bootstrap, median, noise_floor, paired, suspicious
+from evaluators.timing import Ratio, Sample, bootstrap, in_pairs, median, noise_floor, paired, suspicious
 
 
 class Card:
@@ -39,6 +39,13 @@ def test_an_incomplete_block_is_left_out() -> None:
     assert len(paired(Card((1.0, 1.0)).run("ABBAAB"))) == 1
 
 
+def test_pairs_are_the_quickest_answer_and_two_of_them_a_block() -> None:
+    drifting = Card((1.1, 1.0), noise=0.0, drift=0.01).run("ABBA")
+    one, two = in_pairs(drifting)
+    assert one == pytest.approx(math.log(1.1) - 0.01) and two == pytest.approx(math.log(1.1) + 0.01)
+    assert (one + two) / 2 == pytest.approx(paired(drifting)[0])
+
+
 def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     truth, covered, trials = 0.97, 0, 300
     for trial in range(trials):
@@ -60,7 +67,7 @@ def test_the_noise_floor_pools_workloads_around_their_own_means() -> None:
     floor = noise_floor([[0.01, 0.03], [-0.03, -0.01]])
     assert floor.deviation == pytest.approx(math.sqrt(2) * 0.01)
     assert floor.bias == pytest.approx(0.0)
-    assert floor.blocks == 4
+    assert floor.pairs == 4
 
 
 def test_work_that_the_events_did_not_see_is_noticed() -> None:

@@ -2,63 +2,28 @@
 
 from __future__ import annotations
 
+import collections
+import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from dsl.hardware import hardware
-from evaluators.evaluation import Status
 from evaluators.integrity import sandbox
+from evaluators.integrity.corpus import Judged, read
 from evaluators.integrity.raw import RawEvaluator
-from evaluators.targets import target
 
 HERE = Path(__file__).parent
-INCORRECT, GAMING, CRASH, COMPILE = Status.INCORRECT, Status.GAMING, Status.CRASH, Status.COMPILE_ERROR
+ATTACKS = [item for item in read(HERE) if item.kind == "attacks"]
+LEFT_BEHIND = (Path("/dev/shm/avo-file-replay.pt"), HERE / ".avo-beside-source.pt")
 
 
-@dataclass(frozen=True)
-class Attack:
-    """harness: what it beats (tests/integrity/naive_harnesses.py). layer: what stops it here. said: in the verdict."""
-
-    name: str
-    harness: str
-    layer: str
-    status: Status
-    said: str
-    target: str = "softmax"
-    fast: bool = False
-
-
-ATTACKS = (
-    Attack("zeros_under_atol", "in_process", "tolerance from the honest error", INCORRECT, "all zeros"),
-    Attack("uniform_scalar", "in_process", "strict shape and dtype", INCORRECT, "declared"),
-    Attack("lazy_subclass", "in_process", "plain tensors only", GAMING, "disguised", fast=True),
-    Attack("deferred_thread", "in_process", "outputs looked at twice", GAMING, "changed after", fast=True),
-    Attack("input_zeroing", "in_process", "inputs compared, answers elsewhere", INCORRECT, "written to"),
-    Attack("patched_oracle", "in_process", "verdict in another process", INCORRECT, "y:"),
-    Attack("seed_replay", "in_process", "secret seed", INCORRECT, "y:"),
-    Attack("stack_reader", "in_process_first", "no answer in the child", INCORRECT, "all zeros"),
-    Attack("pointer_memo", "in_process", "fresh bytes at the same address", GAMING, "state kept", fast=True),
-    Attack("identity_memo", "in_process", "fresh bytes in the same tensor", GAMING, "state kept"),
-    Attack("call_counter", "in_process", "every call judged", GAMING, "state kept"),
-    Attack("reference_import", "in_process", "sandbox: avo is out of reach", COMPILE, "does not load", fast=True),
-    Attack("pickle_bomb", "pickle", "bytes and JSON, no pickle", GAMING, "no plain tensor"),
-    Attack("result_forger", "result_file", "no verdict from the child", CRASH, "died"),
-    Attack("exit_zero", "result_file", "no verdict from the child", COMPILE, "does not load"),
-    Attack("channel_forger", "result_pipe", "framed replies with a nonce", CRASH, "nonsense", fast=True),
-    Attack("file_replay", "in_process", "sandbox: no shared files", INCORRECT, "ermission"),
-    Attack("forked_helper", "in_process", "sandbox: no processes", INCORRECT, "not permitted"),
-    Attack("low_precision", "in_process", "tolerance of the dtype", INCORRECT, "loss:", target="cross_entropy"),
-    Attack("skipped_tail", "in_process", "worst row, column and element", INCORRECT, "y:"),
-)
-
-
-def cases(fast=tuple(a.name for a in ATTACKS if a.fast)):
-    return [pytest.param(a, id=a.name, marks=() if a.name in fast else pytest.mark.slow) for a in ATTACKS]
+def cases(first):
+    """Every third is for every day, the others are slow."""
+    return [pytest.param(a, id=a.name, marks=() if i % 3 == first else pytest.mark.slow) for i, a in enumerate(ATTACKS)]
 
 
 @pytest.fixture(scope="module")
@@ -69,35 +34,42 @@ def judge():
         yield one
 
 
-def test_every_attack_has_a_mechanism_of_its_own_and_a_file():
-    assert {a.name for a in ATTACKS} == {f.stem for f in (HERE / "attacks").glob("*.py")}
+@pytest.fixture(scope="module")
+def naive():
+    """A process that grades naively, each attack in a fork of it."""
+    command = [sys.executable, str(HERE / "naive_harnesses.py"), "serve"]
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        yield process
+        process.stdin.close()
 
 
-@pytest.mark.parametrize("attack", cases())
+def test_there_are_enough_of_them_of_enough_kinds():
+    kinds = collections.Counter(a.kind_of for a in ATTACKS)
+    assert len(ATTACKS) >= 60 and len(kinds) >= 25 and max(kinds.values()) <= 3
+    assert {a.beats.split("_")[0] for a in ATTACKS} == {"in", "pickle", "result"}
+    assert all(a.layer and a.status != "ok" for a in ATTACKS)
+
+
+@pytest.mark.parametrize("attack", cases(0))
 def test_stopped_here(attack, judge):
-    text = (HERE / "attacks" / f"{attack.name}.py").read_text()
-    found = judge.evaluate(text, target(attack.target), hardware("cpu"))
-    assert found.status is attack.status, found.message
-    assert attack.said in found.message, f"not stopped by its layer, {attack.layer}"
+    found = Judged(attack, judge.evaluate(attack.path.read_text(), attack.job, hardware("cpu")))
+    assert found.as_wanted, f"{attack.layer}: {found.evaluation.status}: {found.evaluation.message}"
 
 
-@pytest.mark.parametrize("attack", cases(fast=("pointer_memo", "channel_forger")))
-def test_works_on_a_naive_grader(attack):
-    command = [sys.executable, str(HERE / "naive_harnesses.py"), attack.harness]
-    command += [str(HERE / "attacks" / f"{attack.name}.py"), attack.target]
-    replay = Path("/dev/shm/avo-file-replay.pt")
-    runs = 2 if attack.name == "file_replay" else 1
+@pytest.mark.parametrize("attack", cases(1))
+def test_works_on_a_naive_grader(attack, naive, tmp_path):
+    job = {"harness": attack.beats, "kernel": str(attack.path), "target": attack.target, "out": str(tmp_path / "out")}
     try:
-        for _ in range(runs):
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
-            )
+        for _ in range(attack.runs):
+            naive.stdin.write(json.dumps(job) + "\n")
+            naive.stdin.flush()
+            assert naive.stdout.readline() == "done\n"
     finally:
-        replay.unlink(missing_ok=True)
-    told = done.stdout.split()[-2:]
-    # What calls the reference is right, and no kernel.
-    assert told == ["correct", "right" if attack.name == "reference_import" else "false"], done.stdout + done.stderr
+        for path in LEFT_BEHIND:
+            path.unlink(missing_ok=True)
+    told = (tmp_path / "out").read_text()
+    # What calls a library or the reference is right, and no kernel.
+    assert told.split()[-2:] == ["correct", "right" if attack.true else "false"], told

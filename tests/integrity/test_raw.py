@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsl.hardware import hardware
 from evaluators.evaluation import Status
+from evaluators.integrity import rules
 from evaluators.integrity.raw import RawEvaluator
 from evaluators.integrity.tripwires import tripwires
+from evaluators.loading import complete
+from evaluators.target import TargetError
 from evaluators.targets import target
 
 GOOD = "import torch\n\n\ndef run(x):\n    return torch.softmax(x.float(), -1).to(x.dtype)\n"
@@ -24,8 +28,11 @@ def judge():
         yield one
 
 
-def judged(judge, text, name="softmax"):
-    return judge.evaluate(text, target(name), hardware("cpu"))
+ANY = replace(target("softmax"), torch="any")
+
+
+def judged(judge, text, job=ANY):
+    return judge.evaluate(text, job, hardware("cpu"))
 
 
 def test_an_honest_kernel_leaves_evidence_and_the_same_again(judge):
@@ -80,6 +87,48 @@ def test_a_hang_costs_the_candidate_alone():
         assert judged(quick, GOOD).status is Status.OK
 
 
+def test_an_output_in_an_input_is_what_the_target_lists_and_nothing_else(judge):
+    in_place = replace(ANY, inplace={"y": "x"})
+    works = "import torch\n\n\ndef run(x):\n    x.copy_(torch.softmax(x.float(), -1))\n    return x\n"
+    assert judged(judge, works, in_place).status is Status.OK
+    assert "written to" in judged(judge, works).message
+    found = judged(judge, GOOD, in_place)
+    assert found.status is Status.INCORRECT and "new tensor" in found.message
+
+
+def test_what_a_target_may_not_say_about_memory():
+    for wrong in ({"y": "z"}, {"z": "x"}):
+        with pytest.raises(TargetError, match="wants an output"):
+            complete(replace(ANY, inplace=wrong))
+    with pytest.raises(TargetError, match="cannot share"):
+        complete(replace(target("cross_entropy"), inplace={"loss": "x"}))
+    with pytest.raises(TargetError, match="torch is 'some'"):
+        complete(replace(ANY, torch="some"))
+
+
+def test_by_default_kernels_have_to_do_the_work(judge):
+    found = judged(judge, GOOD, target("softmax"))
+    assert found.status is Status.GAMING and "aten::_softmax" in found.message
+    gate = found.gate("integrity")
+    assert gate.evidence["rule"] == "library calls" and gate.evidence["rules"] == rules.applied()
+
+
+def test_a_rule_that_is_new_judges_what_was_recorded(judge, monkeypatch):
+    allowed = judged(judge, GOOD)
+    facts = allowed.gate("integrity").evidence
+    assert rules.rejudged(allowed) == rules.Rejudged()
+    strict = rules.Rule("no torch at all", 1, Status.SUSPICIOUS, ("aten",), lambda f: "torch" if f["aten"] else None)
+    unknown = rules.Rule("heat", 1, Status.GAMING, ("watts",), lambda f: "hot")
+    monkeypatch.setattr(rules, "RULES", (*rules.RULES, strict, unknown))
+    again = rules.rejudged(allowed)
+    assert again.missing == ("heat",)
+    assert again.verdict.status is Status.SUSPICIOUS and again.verdict.failed_gate == "integrity"
+    assert again.verdict.gate("integrity").evidence["rules"]["no torch at all"] == 1
+    monkeypatch.setattr(rules, "RULES", rules.RULES[:-2])
+    assert rules.rejudged(again.verdict).verdict.status is Status.OK
+    assert facts["aten"]
+
+
 def test_the_tripwires_are_hints():
     import ast
 
@@ -89,7 +138,7 @@ def test_the_tripwires_are_hints():
 
 def test_the_command_judges_a_python_file(tmp_path):
     file = tmp_path / "kernel.py"
-    file.write_text(GOOD)
+    file.write_text((Path(__file__).parent / "honest" / "triton_rows.py").read_text())
     run = [sys.executable, "-m", "avo", "eval", str(file), "--target", "softmax", "--hw", "b200"]
     done = subprocess.run([*run, "--json"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -108,7 +157,7 @@ def run(x):
     while "request" not in frame.f_locals or "sock" not in frame.f_locals:
         frame = frame.f_back
     sock, nonce = frame.f_locals["sock"], frame.f_locals["request"].nonce
-    facts = dict(odd=[], mutated=[], strayed=[], late=[], reused=[], threads=0, seconds=0.0)
+    facts = dict(odd=[], mutated=[], strayed=[], late=[], reused=[], calls={}, launches=0, threads=0, seconds=0.0)
     row = dict(dtype="bf16", shape=list(x.shape), strides=list(x.stride()), unwritten=0, alias=None)
     wire.send(sock, wire.Frame(nonce, {body}, {blobs}))
     os._exit(0)
@@ -125,6 +174,7 @@ def run(x):
         ('{"result": {**facts, "outputs": [{**row, "unwritten": 1e999}]}}', "(bytes(2 * x.numel()),)", Status.CRASH),
         ('{"result": {**facts, "outputs": {"a": 1}}}', "(b'',)", Status.CRASH),
         ('{"result": {**facts, "outputs": [row], "mutated": 3}}', "(bytes(2 * x.numel()),)", Status.CRASH),
+        ('{"result": {**facts, "outputs": [row], "calls": [1, 2]}}', "(bytes(2 * x.numel()),)", Status.CRASH),
         ('{"result": {"odd": "z" * 10000000}}', "()", Status.GAMING),
     ],
 )

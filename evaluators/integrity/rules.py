@@ -1,0 +1,141 @@
+"""What seen behaviour is called: pure functions of the evidence that a judgement left.
+
+The judge applies them to what it has just seen, and `rejudged` applies them to evidence in an archive: a rule that is
+new or changed needs no run where the facts that it asks about were recorded. Each names them in `needs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from evaluators.evaluation import Evaluation, GateResult, Status
+
+SPARE_THREADS = 2  # what grows by more between the first call and the last is looked at
+
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`find` says what was seen, or None. needs: keys of the integrity gate's evidence.
+
+    version: raise it with every change of `find`."""
+
+    name: str
+    version: int
+    status: Status
+    needs: tuple[str, ...]
+    find: Callable[[Facts], str | None]
+
+
+@dataclass(frozen=True)
+class Breach:
+    rule: Rule
+    seen: str
+
+
+def _lazy(facts: Facts) -> str | None:
+    return f"an output is lazy or disguised: {facts['odd'][0]}" if facts["odd"] else None
+
+
+def _late(facts: Facts) -> str | None:
+    return f"output {facts['late'][0]} changed after it was returned" if facts["late"] else None
+
+
+def _state(facts: Facts) -> str | None:
+    seen = facts["state"]
+    return f"state kept between calls: right in a fresh process, wrong after other calls, {seen}" if seen else None
+
+
+def _processes(facts: Facts) -> str | None:
+    return f"{facts['children']} processes of its own were alive after a call" if facts["children"] else None
+
+
+def _library(facts: Facts) -> str | None:
+    if facts["torch"] == "any" or not facts["aten"]:
+        return None
+    names = ", ".join(sorted(facts["aten"])[:4])
+    return f"torch does the work ({names}); this target allows memory, views, casts and elementwise calls alone"
+
+
+def _decoy(facts: Facts) -> str | None:
+    if facts["torch"] == "any" or facts["ghost"] != "right":
+        return None
+    if not facts["launches"]:
+        return "no kernel was launched: the answer is computed elsewhere"
+    return "the answer is right although none of its kernels ran: they are decoys"
+
+
+def _threads(facts: Facts) -> str | None:
+    grown = facts["threads"][-1] - facts["threads"][0] if facts["threads"] else 0
+    if grown <= SPARE_THREADS:
+        return None
+    return f"{grown} more threads after the last call than after the first: work that outlives its call?"
+
+
+# What is certain comes first.
+RULES = (
+    Rule("lazy output", 1, Status.GAMING, ("odd",), _lazy),
+    Rule("late write", 1, Status.GAMING, ("late",), _late),
+    Rule("processes", 1, Status.GAMING, ("children",), _processes),
+    Rule("state between calls", 1, Status.GAMING, ("state",), _state),
+    Rule("library calls", 1, Status.GAMING, ("torch", "aten"), _library),
+    Rule("decoy kernels", 1, Status.GAMING, ("torch", "ghost", "launches"), _decoy),
+    Rule("threads", 1, Status.SUSPICIOUS, ("threads",), _threads),
+)
+
+
+def breaches(facts: Facts) -> list[Breach]:
+    """Every rule that the facts break, the gravest first; rules whose facts are not there are left out."""
+    found = [
+        Breach(rule, seen)
+        for rule in RULES
+        if all(key in facts for key in rule.needs) and (seen := rule.find(facts)) is not None
+    ]
+    return sorted(found, key=lambda b: b.rule.status is not Status.GAMING)
+
+
+def applied() -> dict[str, int]:
+    """Rule -> version, as it is stored with a verdict."""
+    return {rule.name: rule.version for rule in RULES}
+
+
+@dataclass(frozen=True)
+class Rejudged:
+    """verdict: the evaluation as today's rules have it, None where nothing changes. missing: rules whose facts were
+    never recorded, so that only a run can tell."""
+
+    verdict: Evaluation | None = None
+    missing: tuple[str, ...] = ()
+
+
+def rejudged(evaluation: Evaluation) -> Rejudged:
+    """Today's rules on a stored evaluation of a raw candidate; other evaluations, and those that failed for another
+    reason than integrity, are left as they are."""
+    gate = evaluation.gate("integrity")
+    before = gate.evidence.get("rules") if gate is not None else None
+    if gate is None or not isinstance(before, dict):
+        return Rejudged()
+    facts = gate.evidence
+    missing = tuple(
+        rule.name
+        for rule in RULES
+        if before.get(rule.name) != rule.version and any(key not in facts for key in rule.needs)
+    )
+    found = breaches(facts)
+    status = found[0].rule.status if found else Status.OK
+    if status is evaluation.status or (evaluation.status not in (Status.OK, Status.SUSPICIOUS, Status.GAMING)):
+        return Rejudged(missing=missing)
+    message = found[0].seen if found else ""
+    evidence = {**facts, "rules": applied(), **told(found)}
+    again = GateResult(gate="integrity", passed=not found, message=message, evidence=evidence, seconds=gate.seconds)
+    gates = tuple(again if g.gate == "integrity" else g for g in evaluation.gates)
+    verdict = evaluation.model_copy(update={"status": status, "message": message, "gates": gates})
+    return Rejudged(verdict, missing)
+
+
+def told(found: list[Breach]) -> dict[str, Any]:
+    """The part of the evidence that names the rule and what was seen."""
+    return {"rule": found[0].rule.name, "seen": [f"{b.rule.name}: {b.seen}" for b in found]} if found else {}

@@ -1,0 +1,105 @@
+"""What a candidate has torch and Triton do, as torch's dispatcher and the launches of kernels see it.
+
+Behaviour, not names in the source: a call that is spelled by `getattr`, in a thread, from compiled TorchScript or under
+another name arrives at the dispatcher all the same. What goes round it (NumPy, ctypes) is not seen here; for that there
+is the replay in which no kernel runs (`Launches.ghost`): an answer that is right then is not the kernels' work.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+SMALL = 64  # elements; work on less is bookkeeping
+MOST = 40  # names that are kept
+
+# Memory, views and layout: what is neither arithmetic nor a decision about values.
+_GLUE = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros"),
+        *("ones", "ones_like", "new_ones", "full", "full_like", "new_full", "arange", "scalar_tensor", "lift_fresh"),
+        *("clone", "copy_", "_to_copy", "to", "contiguous", "detach", "alias", "_unsafe_view", "fill_", "zero_"),
+        *("view", "reshape", "_reshape_alias", "expand", "permute", "transpose", "t", "squeeze", "unsqueeze", "slice"),
+        *("select", "split", "split_with_sizes", "chunk", "unbind", "narrow", "as_strided", "unfold", "flatten"),
+        *("cat", "stack", "repeat", "constant_pad_nd", "_local_scalar_dense", "set_", "resize_", "view_as_real"),
+        *("is_pinned", "_pin_memory", "record_stream", "_has_compatible_shallow_copy_type", "item"),
+    )
+)
+
+
+class Calls:
+    """aten operators that are no glue -> how often they were called on something larger than SMALL."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] = {}
+
+    def note(self, name: str) -> None:
+        if name in self.found or len(self.found) < MOST:
+            self.found[name] = self.found.get(name, 0) + 1
+
+
+class _Mode(TorchDispatchMode):
+    def __init__(self, calls: Calls) -> None:
+        super().__init__()
+        self._calls = calls
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name
+        if name not in _GLUE and torch.Tag.pointwise not in func.tags and _largest(args) > SMALL:
+            self._calls.note(name)
+        return func(*args, **(kwargs or {}))
+
+
+def _largest(args: Any) -> int:
+    flat = (a for arg in args for a in (arg if isinstance(arg, list | tuple) else (arg,)))
+    return max((a.numel() for a in flat if isinstance(a, torch.Tensor)), default=SMALL + 1)
+
+
+@contextlib.contextmanager
+def watched(calls: Calls, here: bool = True) -> Iterator[None]:
+    """Notes what torch is asked for by threads that are started meanwhile, for as long as they live, and `here`."""
+    start = _thread.start_new_thread
+
+    def started(function: Callable[..., Any], args: Any, *more: Any) -> int:
+        def run(*a: Any, **k: Any) -> Any:
+            with _Mode(calls):
+                return function(*a, **k)
+
+        return start(run, args, *more)
+
+    old = threading._start_new_thread  # type: ignore[attr-defined]
+    _thread.start_new_thread = started
+    threading._start_new_thread = started  # type: ignore[attr-defined]  # it has a name of its own for it
+    try:
+        with _Mode(calls) if here else contextlib.nullcontext():
+            yield
+    finally:
+        _thread.start_new_thread = start
+        threading._start_new_thread = old  # type: ignore[attr-defined]
+
+
+class Launches:
+    """Counts kernel launches; as a ghost it lets none of them run."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ghost = False
+
+    def install(self) -> None:
+        """For the life of the process."""
+        from triton.runtime import interpreter
+
+        original = interpreter.GridExecutor.__call__
+
+        def call(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            return None if self.ghost else original(executor, *args, **kwargs)
+
+        interpreter.GridExecutor.__call__ = call

@@ -1,0 +1,68 @@
+"""Raw candidates' processes are copies of one template: each has its own, and nothing of another's."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from evaluators.failures import Crash, TaskError
+from evaluators.pool import WorkerPool
+
+SOURCE = """
+import os, random, sys, threading
+
+def run(x):
+    if "evaluators.integrity.nursery" not in sys.modules:
+        raise ValueError("no copy")
+    raise ValueError([os.getpid(), os.getcwd(), random.random(), len(os.listdir("."))])
+"""
+
+
+@pytest.fixture(scope="module")
+def pool():
+    if not os.path.exists("/proc/self/task"):
+        pytest.skip("needs Linux")
+    with WorkerPool(1) as one:
+        yield one
+
+
+def asked(session):
+    session.call("raw_load", {"source": SOURCE})
+    row = {"name": "x", "dtype": "f32", "shape": [1]}
+    with pytest.raises(TaskError) as error:
+        session.call("raw_run", {"inputs": [row], "params": {}}, [bytes(4)])
+    return eval(error.value.message.splitlines()[-1].removeprefix("ValueError: "))
+
+
+def test_each_candidate_has_a_process_a_folder_and_chances_of_its_own(pool):
+    found = []
+    for _ in range(3):
+        with pool.session("raw-process") as session:
+            found.append(asked(session))
+    assert all(len({f[i] for f in found}) == 3 for i in (0, 1, 2))
+    assert all(f[3] == 1 for f in found)  # its own source
+    assert not any(os.path.exists(f[1]) for f in found)
+
+
+def test_two_at_once_do_not_meet_and_end_alone(pool):
+    with pool.session("raw-process") as first:
+        with pool.session("raw-process") as second:
+            assert asked(first)[0] != asked(second)[0]
+            os.kill(asked(second)[0], 9)
+            with pytest.raises(Crash, match="died"):
+                second.call("raw_load", {"source": SOURCE})
+        assert asked(first)
+    assert len(pool.pids()) == 1
+
+
+def test_the_death_of_the_template_costs_who_was_there_and_no_other(pool):
+    with pool.session("raw-process") as session:
+        pid = asked(session)[0]
+        template = next(p for p in pool.pids() if p != pid)
+        os.kill(template, 9)
+        with pytest.raises(Crash):
+            session.call("raw_load", {"source": SOURCE})
+            asked(session)
+    with pool.session("raw-process") as session:
+        assert asked(session)[0] != pid
