@@ -11,6 +11,7 @@ from avo.errors import UserMistake, unknown
 BUILTIN: dict[str, str] = {
     "avo": "avo.agents.model_agent:ModelAgent",
     "heuristic": "avo.agents.heuristic:HeuristicAgent",
+    "mantis": "avo.agents.mantis:MantisAgent",
     "outside": "avo.outside:OutsideAgent",
     "random": "avo.agents.random:RandomAgent",
 }
