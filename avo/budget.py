@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from archive.records import Spend
 from avo.agents.protocol import Left
 from avo.history import History
+from avo.stopping import ceiling
 
 
 @dataclass(frozen=True)
 class Budget:
     """Limits over all sessions of a run; None: no such limit.
 
-    steps: proposals after the seed. epsilon: stop when the best takes no more than (1 + epsilon) of the floor's time.
-    window: stop after so many proposals without a gain. These three depend on verdicts alone, so a resumed run stops
-    where an undisturbed one does; the others depend on clocks and prices.
+    steps: proposals after the seed. epsilon: stop when something better than the seed takes no more than (1 + epsilon)
+    of the time at the practical ceiling of `hardware` (avo.stopping). window: stop after so many proposals without a
+    gain. These three depend on verdicts alone, so a resumed run stops where an undisturbed one does; the others depend
+    on clocks and prices.
     """
 
     steps: int | None = None
@@ -25,6 +27,7 @@ class Budget:
     device_s: float | None = None
     epsilon: float | None = None
     window: int | None = None
+    hardware: str = ""
 
     @property
     def priced(self) -> bool:
@@ -62,9 +65,11 @@ class Budget:
                 return reason
         if self.usd is not None and spend.usd is None:
             return "usd"  # a price is unknown, so the limit cannot be kept
-        headroom = history.best(seen).score.headroom
-        if self.epsilon is not None and headroom is not None and headroom <= 1 + self.epsilon:
-            return "epsilon"
+        best = history.best(seen)
+        if self.epsilon is not None and best.k > 0:
+            over = ceiling(best.evaluation, self.hardware)
+            if over is not None and over <= 1 + self.epsilon:
+                return "epsilon"
         if self.window is not None and history.stale(seen) >= self.window:
             return "window"
         return None

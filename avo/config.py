@@ -32,8 +32,10 @@ class RunConfig(BaseModel):
     `target`, `hw`, `agent` and `evaluator` are names, `module:Class` references or files. `workloads` name sizes; where
     there are any they replace the target's public ones. `jobs` candidates are judged at once, and proposal k sees the
     verdicts up to k - jobs; where it is not given, the run settles it when it begins. `model` is whom an agent asks,
-    `max_usd` and `max_tokens` what that may cost over all sessions: see avo.models. The `*_options` go to the
-    constructor of the agent, the model and the evaluator.
+    `max_usd` and `max_tokens` what that may cost over all sessions: see avo.models. `max_device_seconds`: of the
+    devices, over all sessions. `epsilon` and `window` stop a run that has little to gain (avo.stopping); None: the
+    defaults where a model is asked, never else; window 0: never. The `*_options` go to the constructor of the agent,
+    the model and the evaluator.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,6 +53,9 @@ class RunConfig(BaseModel):
     model: str | None = None
     max_usd: float | None = Field(default=None, gt=0)
     max_tokens: int | None = Field(default=None, ge=1)
+    max_device_seconds: float | None = Field(default=None, gt=0)
+    epsilon: float | None = Field(default=None, ge=0)
+    window: int | None = Field(default=None, ge=0)
     workloads: dict[str, str | dict[str, Scalar]] = Field(default_factory=dict)
     agent_options: dict[str, Any] = Field(default_factory=dict)
     model_options: dict[str, Any] = Field(default_factory=dict)

@@ -17,6 +17,7 @@ from avo import choosing, plugins, workloads
 from avo.compiling import require_torch, require_triton
 from avo.config import DEFAULT_MAX_USD, RunConfig, Scalar, read_config, versions
 from avo.errors import UserMistake
+from avo.stopping import EPSILON, WINDOW
 
 if TYPE_CHECKING:
     from archive.archive import Archive
@@ -58,6 +59,9 @@ def evolve(
     model: str | None = None,
     max_usd: float | None = None,
     max_tokens: int | None = None,
+    max_device_seconds: float | None = None,
+    epsilon: float | None = None,
+    window: int | None = None,
     observer: Observer | None = None,
 ) -> Run:
     """Evolves a kernel and returns the run: `.best`, `.candidates`, `.to_frame()`, shown as a table in a notebook.
@@ -66,13 +70,16 @@ def evolve(
     config: a TOML file with settings; arguments win over it. Without `steps` and `minutes` it makes 48 proposals.
     workloads: sizes instead of the target's own, or names of its sets ("decode"). program: a file to start from.
     model: whom the agent `avo` asks, which then is the agent unless another is named; max_usd, max_tokens: what that
-    may cost. observer: called with each event of `avo.events`, in this thread.
+    may cost; one that costs money needs either. max_device_seconds: of the devices. epsilon, window: stop where little
+    is left to gain (avo.stopping; by themselves where a model is asked; window=0: never). observer: called with each
+    event of `avo.events`, in this thread.
 
     Raises UserMistake, TargetError (of a target of your own), HarnessUnavailable, ArchiveError. Ctrl-C finishes what is
     under way and returns; a second one raises KeyboardInterrupt. What was recorded stays, for `avo.resume`.
     """
     flags: dict[str, Any] = {"steps": steps, "minutes": minutes, "seed": seed, "jobs": jobs}
-    flags |= {"model": model, "max_usd": max_usd, "max_tokens": max_tokens}
+    flags |= {"model": model, "max_usd": max_usd, "max_tokens": max_tokens, "max_device_seconds": max_device_seconds}
+    flags |= {"epsilon": epsilon, "window": window}
     if model is not None and agent is None:
         agent = "avo"
     flags |= {"target": _name(target, "target"), "hw": _name(hw, "hardware")}
@@ -162,7 +169,6 @@ def start(
 
 def carry_on(store: Archive, parts: Parts, run: int, observer: Observer | None, budget: Budget | None = None) -> Run:
     """Runs until the budget is spent, then closes the evaluator, error or not. The run keeps the archive open."""
-    from avo.budget import Budget
     from avo.run import Run, proceed
 
     config = parts.config
@@ -173,14 +179,29 @@ def carry_on(store: Archive, parts: Parts, run: int, observer: Observer | None, 
             hardware=parts.hardware,
             agent=parts.agent,
             evaluator=parts.evaluator,
-            budget=budget
-            or Budget(steps=config.steps, minutes=config.minutes, usd=config.max_usd, tokens=config.max_tokens),
+            budget=budget or budget_of(config, parts.hardware),
             options=config.agent_options,
             versions=versions(),
             observer=observer,
         )
     finally:
         parts.evaluator.close()
+
+
+def budget_of(config: RunConfig, hardware: Hardware) -> Budget:
+    """The limits of a resolved configuration."""
+    from avo.budget import Budget
+
+    return Budget(
+        steps=config.steps,
+        minutes=config.minutes,
+        usd=config.max_usd,
+        tokens=config.max_tokens,
+        device_s=config.max_device_seconds,
+        epsilon=config.epsilon,
+        window=config.window or None,
+        hardware=hardware.name,
+    )
 
 
 def stored(
@@ -191,6 +212,9 @@ def stored(
     minutes: float | None = None,
     max_usd: float | None = None,
     max_tokens: int | None = None,
+    max_device_seconds: float | None = None,
+    epsilon: float | None = None,
+    window: int | None = None,
 ) -> RunConfig:
     """The configuration that a run was begun with, with another budget where one is given.
 
@@ -200,7 +224,8 @@ def stored(
     given = dict(record.config.get("given") or {})
     if steps is not None or minutes is not None:
         given |= {"steps": steps, "minutes": minutes}
-    given |= {k: v for k, v in (("max_usd", max_usd), ("max_tokens", max_tokens)) if v is not None}
+    limits = {"max_usd": max_usd, "max_tokens": max_tokens, "max_device_seconds": max_device_seconds}
+    given |= {k: v for k, v in (limits | {"epsilon": epsilon, "window": window}).items() if v is not None}
     known = {key: value for key, value in given.items() if key in RunConfig.model_fields}
     if not given or len(known) < len(given):
         strange = ", ".join(sorted(set(given) - set(known))) or "there is none"
@@ -276,12 +301,27 @@ def _asked(config: RunConfig) -> tuple[Model, RunConfig]:
             f"the price of {config.model} is not known: limit it with --max-tokens N, or give the price with --set "
             "model_options.usd_in=X --set model_options.usd_out=Y (USD per million tokens)"
         )
-    if price is not None and price.tokens_in + price.tokens_out > 0 and config.max_usd is None:
-        config = config.model_copy(update={"max_usd": DEFAULT_MAX_USD})
+    if costly(config):
+        raise UserMistake(
+            f"{config.model} costs money and nothing limits it: give --max-usd N (USD; {DEFAULT_MAX_USD:g} is usual) "
+            "or --max-tokens N"
+        )
+    stops = {"epsilon": EPSILON, "window": WINDOW}
+    config = config.model_copy(update={k: v for k, v in stops.items() if getattr(config, k) is None})
     check = getattr(model, "check", None)
     if check is not None:
         check()
     return model, config
+
+
+def costly(config: RunConfig) -> bool:
+    """Whether it asks a model that costs money, without a limit on it."""
+    from avo.models import open_model
+
+    if config.model is None or config.max_usd is not None or config.max_tokens is not None:
+        return False
+    price = open_model(config.model, **config.model_options).price
+    return price is not None and price.tokens_in + price.tokens_out > 0
 
 
 def _taken(config: RunConfig) -> dict[str, Any]:

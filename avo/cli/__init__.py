@@ -24,6 +24,7 @@ VERBS = {
     "tell": ("tell", "Judge an answer to it, and record it."),
     "mcp": ("mcp", "Serve a run's tools to a coding agent."),
     "replay": ("replay", "Do a run again from its journal, and compare."),
+    "replay-budget": ("replay_budget", "What a rule for stopping would have saved."),
     "models": ("models", "List the models, their prices, and which are here."),
     "prompts": ("prompts", "Show what models are told."),
     "knowledge": ("knowledge", "Search the pages on techniques and chips."),

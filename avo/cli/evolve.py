@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 # One candidate of attention for b200 through every gate on one core, in seconds: 276 s of CPU time for 43 candidates.
 SECONDS_A_CANDIDATE = 6.5
-_LIMITS = ("steps", "minutes", "max_usd", "max_tokens")
-_TOKENS_A_STEP = (5_000, 3_000)  # of a model in and out, for the estimate
+_LIMITS = ("steps", "minutes", "max_usd", "max_tokens", "max_device_seconds", "epsilon", "window")
+# Tokens of a step by the form of the agent, for the estimate before the start: in, out, cached of those in. Reckoned,
+# not measured: a brief is 5,000 tokens, and a conversation of six requests sends it again, mostly from the cache.
+_TOKENS_A_STEP = {"avo": (40_000, 4_000, 30_000), "mantis": (16_000, 3_000, 4_000), "whole answers": (7_000, 2_000, 0)}
 
 
 def evolve(
@@ -49,10 +52,29 @@ def evolve(
         ),
     ] = None,
     max_usd: Annotated[
-        float | None, typer.Option(help="Money that models may cost. [default: 5]", metavar="USD", min=0)
+        float | None, typer.Option(help="Money that models may cost; asked for where it costs.", metavar="USD", min=0)
     ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="Tokens that models may use, in and out.", metavar="N", min=1)
+    ] = None,
+    max_device_seconds: Annotated[
+        float | None, typer.Option(help="Device time that judging may use.", metavar="S", min=0)
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop within (1 + N) of the practical ceiling's time. [default: 0.25 where a model is asked]",
+            metavar="N",
+            min=0,
+        ),
+    ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            help="Stop after N proposals without a gain, 0 never. [default: 16 where a model is asked]",
+            metavar="N",
+            min=0,
+        ),
     ] = None,
     archive: ArchiveOption = None,
     resume: Annotated[
@@ -94,7 +116,8 @@ def evolve(
 
     flags: dict[str, Any] = {"target": target, "hw": hw, "steps": steps, "minutes": minutes, "seed": seed}
     flags |= {"agent": agent, "evaluator": evaluator, "archive": archive, "program": program, "jobs": jobs}
-    flags |= {"model": model, "max_usd": max_usd, "max_tokens": max_tokens}
+    flags |= {"model": model, "max_usd": max_usd, "max_tokens": max_tokens, "max_device_seconds": max_device_seconds}
+    flags |= {"epsilon": epsilon, "window": window}
     if model is not None and agent is None and resume is None:
         flags["agent"] = "avo"
     flags["workloads"] = {str(n): w for n, w in enumerate(workload, 1)} if workload else None
@@ -102,13 +125,32 @@ def evolve(
     if resume is not None:
         run = _resumed(resume, flags, config, sets, view)
     else:
-        settings = read_config(config, sets or [], flags)
+        settings = _limited(read_config(config, sets or [], flags))
         with view:
             run = start(settings, observer=view, begun=_announce)
     with run:
         record = run.record
         say(f"\nrun {run.id} ended: {REASONS.get(record.ended or '', record.ended or record.state)}")
         _conclude(run)
+
+
+def _limited(config: RunConfig) -> RunConfig:
+    """With a limit on money where a model costs some and none is given: asked for on a terminal, refused elsewhere."""
+    from avo.config import DEFAULT_MAX_USD
+    from avo.errors import UserMistake
+    from avo.launch import costly
+
+    if not costly(config) or not _on_a_terminal():
+        return config  # what is missing is told when the parts are made
+    question = f"{config.model} costs money. At most how many USD may this run cost? 0 stops"
+    usd = typer.prompt(question, default=DEFAULT_MAX_USD, type=float)
+    if usd <= 0:
+        raise UserMistake("nothing was started")
+    return config.model_copy(update={"max_usd": usd})
+
+
+def _on_a_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[str] | None, view: Any) -> Run:
@@ -125,7 +167,7 @@ def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[st
     if changed:
         raise UserMistake(
             f"a run goes on with what it was begun with: {' '.join(changed)} cannot change it, "
-            "only --steps, --minutes, --max-usd and --max-tokens can"
+            f"only {', '.join('--' + limit.replace('_', '-') for limit in _LIMITS)} can"
         )
     if name != "last" and not name.isdecimal():
         raise UserMistake(f"--resume wants the number of a run, got '{name}'; avo log lists them")
@@ -194,6 +236,9 @@ def _budget(config: RunConfig) -> str:
     limits += [f"{config.minutes:g} minutes"] if config.minutes is not None else []
     limits += [f"{config.max_usd:g} USD"] if config.max_usd is not None else []
     limits += [f"{config.max_tokens:,} tokens"] if config.max_tokens is not None else []
+    limits += [f"{config.max_device_seconds:g} s of the device"] if config.max_device_seconds is not None else []
+    limits += [f"{config.window} proposals without a gain"] if config.window else []
+    limits += [f"within {config.epsilon:.0%} of the practical ceiling"] if config.epsilon is not None else []
     return " or ".join(limits) or "none: it ends when the agent does"
 
 
@@ -206,8 +251,13 @@ def _costs(config: RunConfig) -> str:
     price = open_model(config.model, **config.model_options).price
     if price is None:
         return "; what the model costs is not known, its tokens are counted"
-    usd = (config.steps or 0) * price.usd(Usage(*_TOKENS_A_STEP))
-    return f"; about {usd:.2g} USD for the model" if usd else ""
+    form = "whole answers" if config.agent_options.get("tools") is False else config.agent
+    into, out, cached = _TOKENS_A_STEP.get(form, _TOKENS_A_STEP["whole answers"])
+    usd = (config.steps or 0) * price.usd(Usage(into, out, cached))
+    if not usd:
+        return ""
+    more = f", of which {config.max_usd:g} may be spent" if config.max_usd is not None and config.max_usd < usd else ""
+    return f"; about {usd:.2g} USD for all steps of the model{more}"
 
 
 def _expected(config: RunConfig) -> str:

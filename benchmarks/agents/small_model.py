@@ -1,8 +1,9 @@
 """How much of what a very small model writes passes `avo check`: edits and whole programs, free and under a grammar.
 
-The model is 135 million parameters on the CPU (`make small-model` installs and serves it); it stands for the weakest end
-of what an agent may be. Each arm asks with the brief of step 1 of a target, as `--agent avo` does, and sends what is wrong
-back once. Counted is what has no error for the chip and breaks nothing that the target keeps: no judge is asked.
+The model has 135 million parameters and runs on the CPU (`make small-model` installs and serves it); it stands for
+the weakest end of what an agent may be. Each arm asks with the brief of step 1 of a target, as `--agent avo` does,
+and has what is wrong sent back once. Counted is what has no error for the chip and breaks nothing that the target
+keeps: no judge is asked.
 
 python benchmarks/agents/small_model.py http://127.0.0.1:8123/v1#smollm2 [--replies 20] [--target softmax] [--json OUT]
 """

@@ -194,10 +194,18 @@ def test_ctrl_c_ends_a_question_and_the_run_goes_on_later(tmp_path: Path) -> Non
         return ""
 
     with open_archive(tmp_path / "a.db") as archive:
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-        began = time.monotonic()
-        run = search(archive, ScriptedModel([slow]), Budget(steps=3))
-        assert time.monotonic() - began < 3.5 and run.record.ended == "interrupted"
+        model = ScriptedModel([slow])
+        pressed = []
+
+        def press() -> None:
+            while not model.requests:
+                time.sleep(0.01)
+            pressed.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=press, daemon=True).start()
+        run = search(archive, model, Budget(steps=3))
+        assert time.monotonic() - pressed[0] < 2 and run.record.ended == "interrupted"
         assert [e.outcome for e in archive.exchanges(run.id)] == ["cancelled"] and len(run.candidates) == 1
         assert len(search(archive, ScriptedModel([numbered]), Budget(steps=2), run).candidates) == 3
 
@@ -242,7 +250,8 @@ def test_a_run_over_http_by_the_command_line(cli: Callable[..., Any], folder: Pa
             else f"{kind}:{'gpt-6-sol' if kind == 'openai' else 'claude-opus-5'}"
         )
         base = [] if kind == "chat" else ["--set", f"model_options.base_url={server.url}{'/v1' * (kind == 'openai')}"]
-        done = cli("evolve", *PARTS, "--model", model, *base, "--steps", 3, "--jobs", 1)
+        limit = [] if kind == "chat" else ["--max-usd", 5]
+        done = cli("evolve", *PARTS, "--model", model, *base, *limit, "--steps", 3, "--jobs", 1)
         assert done.code == 0, done.err
         assert f"avo, asking {model}" in " ".join(done.out.split())
         assert f"models: {'price unknown' if kind == 'chat' else '0.0'}" in done.out and " tokens in" in done.out
@@ -325,6 +334,7 @@ def test_mistakes_are_told_before_anything_is_written(
     for arguments, message in (
         (["--agent", "avo"], "the agent 'avo' asks a model: --model NAME"),
         (["--model", "gpt"], "'gpt' is no model"),
+        (["--model", "openai:gpt-6-sol"], "costs money and nothing limits it: give --max-usd N"),
         (["--model", "openai:gpt-6-sol", "--agent", "random"], "the agent 'random' asks no model"),
         (["--model", "openai:gpt-99"], "the price of openai:gpt-99 is not known"),
         (["--model", "http://127.0.0.1:9/v1#m", "--max-usd", 1], "so --max-usd cannot be kept"),
@@ -332,7 +342,7 @@ def test_mistakes_are_told_before_anything_is_written(
         answer = cli("evolve", *PARTS, *arguments)
         assert answer.code == 2 and message in answer.err, answer.err
     monkeypatch.delenv("OPENAI_API_KEY")
-    answer = cli("evolve", *PARTS, "--model", "openai:gpt-6-sol")
+    answer = cli("evolve", *PARTS, "--model", "openai:gpt-6-sol", "--max-usd", 1)
     assert answer.code == 2 and "set the environment variable OPENAI_API_KEY" in answer.err
     assert list(folder.iterdir()) == []
 
@@ -357,7 +367,7 @@ def test_without_the_sdk_it_says_what_to_install(
     import sys
 
     monkeypatch.setitem(sys.modules, "openai", None)
-    answer = cli("evolve", *PARTS, "--model", "openai:gpt-6-sol")
+    answer = cli("evolve", *PARTS, "--model", "openai:gpt-6-sol", "--max-usd", 1)
     assert answer.code == 2 and "pip install 'avo-kernels[models]'" in answer.err
 
 
