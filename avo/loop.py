@@ -124,7 +124,8 @@ class Loop:
         HarnessUnavailable where judging kept failing; UserMistake where the seed program is not accepted;
         KeyboardInterrupt at the second Ctrl-C."""
         interrupts = Interrupts(lambda: self._inbox.put(None))
-        reason, message, best = "failed", "", None
+        reason, message = "failed", ""
+        best: Judged | None = None
         try:
             with interrupts:
                 self._tell(
@@ -144,15 +145,8 @@ class Loop:
                 raise self._failure
             reason = self._reason or "steps"
             if reason != "interrupted":
-                crown(
-                    self._archive,
-                    self._writer,
-                    self._history,
-                    self._evaluator,
-                    self._target,
-                    self._hardware,
-                    self._tell,
-                )
+                with contextlib.suppress(KeyboardInterrupt):  # it is tried again when the run is taken up
+                    best = self._crown()
             return reason
         except KeyboardInterrupt:
             reason, message = "interrupted", "stopped at once"
@@ -169,6 +163,10 @@ class Loop:
                 self._writer.release(reason, message)
             best = best or (self._history.best() if len(self._history) else None)
             self._tell(Finished(self._writer.run.id, reason, best, len(self._history), self._writer.wall_s, message))
+
+    def _crown(self) -> Judged | None:
+        parts = (self._evaluator, self._target, self._hardware)
+        return crown(self._archive, self._writer, self._history, *parts, self._tell)
 
     def _work(self, interrupts: Interrupts) -> None:
         beat = time.monotonic()
