@@ -78,9 +78,9 @@ def select_candidates(text: bool) -> Select[Any]:
     return select(*columns).select_from(source)
 
 
-def promotions_of(judge: str) -> str:
-    """The judge's name under which winners stand that were judged again: no run shares those as verdicts."""
-    return f"{judge}/promotion"
+def promotions_of(judge: Any) -> Any:
+    """The judge's name (or a column of such) under which winners stand that were judged again: no run shares those."""
+    return judge + "/promotion"
 
 
 def select_evaluations() -> Select[Any]:

@@ -15,6 +15,7 @@ from archive.archive import Archive
 from archive.database import unpack
 from archive.documents import SCORE_RULE, from_document, search_keys
 from archive.errors import ArchiveError, Held
+from archive.queries import promotions_of
 from archive.tables import candidates, documents, evaluations, metadata, parents, runs, schema, texts
 
 _SHOWN = 20  # faults of one kind that are told one by one
@@ -116,7 +117,12 @@ def collect(archive: Archive, drop: tuple[int, ...] = ()) -> Freed:
     before = _size(archive)
     with archive.database.writing() as connection:
         gone = connection.execute(runs.delete().where(runs.c.id.in_(drop))).rowcount
-        unused = ~exists().where(candidates.c.evaluation_id == evaluations.c.id)
+        promotion = exists().where(  # of a candidate that is still there; no candidate points to it
+            candidates.c.digest == evaluations.c.digest,
+            candidates.c.run_id == runs.c.id,
+            promotions_of(runs.c.judge) == evaluations.c.judge,
+        )
+        unused = ~exists().where(candidates.c.evaluation_id == evaluations.c.id) & ~promotion
         evidence = documents.c.evaluation_id.in_(select(evaluations.c.id).where(unused))
         connection.execute(documents.delete().where(evidence))
         verdicts = connection.execute(evaluations.delete().where(unused)).rowcount

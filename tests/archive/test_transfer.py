@@ -189,3 +189,19 @@ def test_a_run_that_is_being_written_is_not_dropped(tmp_path: Path) -> None:
         fill(live, hold=True)
         with pytest.raises(Held, match="Stop it before it is dropped"):
             collect(live, drop=(1,))
+
+
+def test_a_promotion_travels_and_is_kept_while_its_candidate_is(tmp_path: Path) -> None:
+    with open_archive(tmp_path / "a.db") as archive:
+        run = archive.create_run(target="attention", hardware="b200", agent="a", seed=3, jobs=2, judge="judge")
+        with archive.claim(run.id) as writer:
+            writer.add_candidate(0, "a" * 16, "kernel a\n", agent="seed")
+            writer.record_evaluation(0, ok(0.5))
+            writer.record_promotion(0, ok(0.6))
+        assert collect(archive).verdicts == 0
+        assert list(archive.promotions(run.id)) == ["a" * 16]
+        lines = exported(archive)
+        assert collect(archive, (run.id,)).verdicts == 2
+    with open_archive(tmp_path / "b.db") as other:
+        import_archive(other, lines)
+        assert other.promotions(1)["a" * 16] == ok(0.6)
