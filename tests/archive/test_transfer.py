@@ -203,5 +203,5 @@ def test_a_promotion_travels_and_is_kept_while_its_candidate_is(tmp_path: Path) 
         lines = exported(archive)
         assert collect(archive, (run.id,)).verdicts == 2
     with open_archive(tmp_path / "b.db") as other:
-        import_archive(other, lines)
+        import_archive(other, lines, "lines")
         assert other.promotions(1)["a" * 16] == ok(0.6)
