@@ -34,16 +34,17 @@ from archive.queries import (
     to_spend,
     with_parents,
 )
-from archive.records import Booking, Candidate, Exchange, Hypothesis, Note, Run, Spend, Tested
+from archive.records import Booking, Candidate, Exchange, Hypothesis, Note, Review, Run, Spend, Tested
+from archive.reviewing import decide, to_review, undo
 from archive.tables import (
     candidates,
-    documents,
     evaluations,
     hypotheses,
     journal,
     ledger,
     notes,
     parents,
+    reviews,
     runs,
     schema,
 )
@@ -405,6 +406,30 @@ class Archive:
         with self._db.reading() as connection:
             return int(connection.execute(select(func.coalesce(func.max(notes.c.id), 0))).scalar_one())
 
+    # Reviews --------------------------------------------------------------------------------------
+
+    def review(self, candidate: Candidate, verdict: Evaluation, *, by: str, reason: str) -> None:
+        """Puts a verdict in the place of the judge's, for every run that shares the evaluation; `undo_review` takes it
+        back. Raises ArchiveError for a candidate that is not judged yet."""
+        decide(self._db, self._judged(candidate), verdict, by, reason)
+
+    def undo_review(self, candidate: Candidate) -> Review:
+        """Takes the decision in force back and returns it. Raises ArchiveError where there is none."""
+        return undo(self._db, self._judged(candidate))
+
+    def reviews(self, candidate: Candidate | None = None) -> list[Review]:
+        """Every decision, of one candidate or of all, the oldest first; those that were undone too."""
+        query = select(reviews).order_by(reviews.c.id)
+        if candidate is not None:
+            query = query.where(reviews.c.evaluation_id == self._judged(candidate))
+        with self._db.reading() as connection:
+            return [to_review(row) for row in connection.execute(query)]
+
+    def _judged(self, candidate: Candidate) -> int:
+        if candidate.evaluation_id is None:
+            raise ArchiveError(f"proposal {candidate.k} of run {candidate.run} is not judged yet")
+        return candidate.evaluation_id
+
     # Upkeep -----------------------------------------------------------------------------------------
 
     def rebuild_search_keys(self) -> int:
@@ -415,9 +440,7 @@ class Archive:
         with self._db.writing() as connection:
             ids = connection.execute(select(evaluations.c.id)).scalars().all()
             for id in ids:
-                document = connection.execute(
-                    select(documents.c.body).where(documents.c.evaluation_id == id)
-                ).scalar_one()
+                document = connection.execute(select_evaluations().where(evaluations.c.id == id)).one().document
                 keys = search_keys(from_document(document, ""))
                 connection.execute(evaluations.update().where(evaluations.c.id == id).values(**keys))
             connection.execute(schema.update().values(score_rule=SCORE_RULE))

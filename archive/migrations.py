@@ -10,15 +10,26 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, text
 
-VERSION = 2
+VERSION = 3
 
 
 def _prompts(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE candidates ADD COLUMN prompts VARCHAR(64) DEFAULT '' NOT NULL"))
 
 
+def _reviews(connection: Connection) -> None:
+    connection.execute(
+        text(
+            "CREATE TABLE reviews (id INTEGER NOT NULL, evaluation_id INTEGER NOT NULL, by VARCHAR(60) NOT NULL, "
+            "reason TEXT NOT NULL, status VARCHAR(32) NOT NULL, document TEXT NOT NULL, decided_at DATETIME NOT NULL, "
+            "undone_at DATETIME, PRIMARY KEY (id), FOREIGN KEY(evaluation_id) REFERENCES evaluations (id))"
+        )
+    )
+    connection.execute(text("CREATE INDEX ix_reviews_evaluation ON reviews (evaluation_id)"))
+
+
 # version reached -> step from the version before; one transaction runs them all
-STEPS: dict[int, Callable[[Connection], None]] = {2: _prompts}
+STEPS: dict[int, Callable[[Connection], None]] = {2: _prompts, 3: _reviews}
 
 
 def migrate(connection: Connection, version: int) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, exists, func, literal, select
+from sqlalchemy import Connection, Row, Select, case, exists, func, literal, select
 
 from archive import holder as holders
 from archive.database import unpack
 from archive.records import Booking, Candidate, Exchange, Run, Spend
-from archive.tables import candidates, documents, evaluations, journal, ledger, parents, runs, sessions, texts
+from archive.tables import candidates, documents, evaluations, journal, ledger, parents, reviews, runs, sessions, texts
 from evaluators.evaluation import Score, Status
 
 _IDS = 500  # values in one IN (...)
@@ -83,10 +83,22 @@ def promotions_of(judge: Any) -> Any:
     return judge + "/promotion"
 
 
+def standing_document() -> Any:
+    """A column: the document of an evaluation as the review in force has it; NULL where it has lost its own."""
+    reviewed = (
+        select(reviews.c.document)
+        .where(reviews.c.evaluation_id == evaluations.c.id, reviews.c.undone_at.is_(None))
+        .order_by(reviews.c.id.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    return case((documents.c.body.is_not(None), func.coalesce(reviewed, documents.c.body))).label("document")
+
+
 def select_evaluations() -> Select[Any]:
-    """id, document, source (packed, or NULL)."""
+    """id, document (as the review in force has it), source (packed, or NULL)."""
     return (
-        select(evaluations.c.id, documents.c.body.label("document"), texts.c.body.label("source"))
+        select(evaluations.c.id, standing_document(), texts.c.body.label("source"))
         .join(documents, documents.c.evaluation_id == evaluations.c.id)
         .outerjoin(texts, texts.c.sha256 == evaluations.c.source_sha)
     )

@@ -163,3 +163,17 @@ class Note:
     topic: str
     body: str
     written_at: dt.datetime
+
+
+@dataclass(frozen=True)
+class Review:
+    """A verdict in the place of the judge's. by: a person's name, or "rules". undone_at None: it has not been undone;
+    of several the newest holds."""
+
+    id: int
+    evaluation_id: int
+    by: str
+    reason: str
+    status: Status
+    decided_at: dt.datetime
+    undone_at: dt.datetime | None

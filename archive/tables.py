@@ -129,6 +129,22 @@ documents = Table(
     Column("body", Text, nullable=False),
 )
 
+# Verdicts that took the place of the judge's: a person's decision, or a rule that came later. The newest that is not
+# undone holds; `document` is the evaluation as it then stands. Nothing is ever removed.
+reviews = Table(
+    "reviews",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("evaluation_id", ForeignKey("evaluations.id"), nullable=False),
+    Column("by", String(60), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("document", Text, nullable=False),
+    Column("decided_at", Utc, nullable=False),
+    Column("undone_at", Utc),
+    Index("ix_reviews_evaluation", "evaluation_id"),
+)
+
 # A candidate without an evaluation has been proposed and not yet judged.
 candidates = Table(
     "candidates",

@@ -22,7 +22,7 @@ from archive import migrations
 from archive.archive import Archive
 from archive.database import insert_new, unpack
 from archive.errors import ArchiveError
-from archive.tables import Utc, documents, evaluations, metadata, runs, schema, texts
+from archive.tables import Utc, documents, evaluations, metadata, reviews, runs, schema, texts
 
 FORMAT = "avo archive"
 _ORDER = tuple(t for t in metadata.sorted_tables if t is not schema)
@@ -175,8 +175,8 @@ class _Reader:
             return None
         if table is evaluations and self._known_verdict(row["id"], made):
             return None
-        if table is documents and row["evaluation_id"] in self.shared:
-            return None
+        if table in (documents, reviews) and row["evaluation_id"] in self.shared:
+            return None  # as it stands here, with what was decided here
         if table.name in self.numbers:
             made["id"] = max(row["id"], self.free[table.name])
             self.free[table.name] = made["id"] + 1

@@ -15,8 +15,8 @@ from archive.archive import Archive
 from archive.database import unpack
 from archive.documents import SCORE_RULE, from_document, search_keys
 from archive.errors import ArchiveError, Held
-from archive.queries import promotions_of
-from archive.tables import candidates, documents, evaluations, metadata, parents, runs, schema, texts
+from archive.queries import promotions_of, standing_document
+from archive.tables import candidates, documents, evaluations, metadata, parents, reviews, runs, schema, texts
 
 _SHOWN = 20  # faults of one kind that are told one by one
 
@@ -66,9 +66,7 @@ def _bad_texts(connection: Connection) -> list[str]:
 def _bad_verdicts(connection: Connection) -> list[str]:
     found = []
     current = connection.execute(select(schema.c.score_rule)).scalar_one() == SCORE_RULE
-    query = select(evaluations, documents.c.body.label("document")).outerjoin(
-        documents, documents.c.evaluation_id == evaluations.c.id
-    )
+    query = select(evaluations, standing_document()).outerjoin(documents, documents.c.evaluation_id == evaluations.c.id)
     for row in connection.execute(query.execution_options(yield_per=500)):
         if row.document is None:
             found.append(f"verdict {row.id} on {row.digest[:8]} has lost its evidence")
@@ -125,6 +123,8 @@ def collect(archive: Archive, drop: tuple[int, ...] = ()) -> Freed:
         unused = ~exists().where(candidates.c.evaluation_id == evaluations.c.id) & ~promotion
         evidence = documents.c.evaluation_id.in_(select(evaluations.c.id).where(unused))
         connection.execute(documents.delete().where(evidence))
+        decided = reviews.c.evaluation_id.in_(select(evaluations.c.id).where(unused))
+        connection.execute(reviews.delete().where(decided))
         verdicts = connection.execute(evaluations.delete().where(unused)).rowcount
         unread = [~exists().where(column == texts.c.sha256) for column in _readers()]
         removed = connection.execute(texts.delete().where(*unread)).rowcount

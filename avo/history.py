@@ -73,6 +73,13 @@ def notes_of(archive: Archive, record: Run, seen: int) -> tuple[Note, ...]:
     return tuple(n for n in archive.notes() if (n.k <= seen if n.run == record.id else n.id <= mark))
 
 
+COPIED = 0.8  # of the lines of both: so alike is a copy
+
+
+def _lines(text: str) -> set[str]:
+    return {line.strip() for line in text.splitlines() if line.strip()}
+
+
 class History:
     """Takes verdicts in any order, folds them in the order of k, and shows any past state exactly."""
 
@@ -177,7 +184,8 @@ class History:
         if committed and before is not None:
             found = compare(judged.evaluation, self._at(before).evaluation)
             committed = found is not None and found.verdict != "slower"
-        judged = replace(judged, committed=committed, reused=reused)
+        inherited = self._inherited(judged) if judged.status is Status.GAMING else None
+        judged = replace(judged, committed=committed, reused=reused, inherited=inherited)
         self._first.setdefault(judged.digest, k)
         self._folded.append(judged)
         self._line.append(self._better(k, before) if committed else before)
@@ -186,6 +194,25 @@ class History:
         self._best.append(k if better else best)
         self._gained.append(k if better or not self._gained else self._gained[-1])
         return judged
+
+    def _inherited(self, judged: Judged) -> int | None:
+        """The gaming proposal that this one goes back to: the nearest of its ancestors, or one that it copies."""
+        line, seen = list(self._parents(judged)), set()
+        while line:
+            k = line.pop(0)
+            if k in seen:
+                continue
+            seen.add(k)
+            if self._at(k).status is Status.GAMING:
+                return k
+            line += self._parents(self._at(k))
+        mine = _lines(judged.text)
+        for other in reversed(self._folded):
+            if other is not None and other.status is Status.GAMING and mine:
+                theirs = _lines(other.text)
+                if len(mine & theirs) >= COPIED * len(mine | theirs):
+                    return other.k
+        return None
 
     def _parents(self, judged: Judged) -> Iterable[int]:
         return (self._first[p] for p in judged.parents)

@@ -173,6 +173,8 @@ def _bottleneck(b: Mapping[str, Any]) -> str:
 
 def _verdict(v: Mapping[str, Any], unit: str) -> str:
     head = f"- {v['k']} `{v['digest'][:8]}` {v['status']}"
+    if v["inherited"] is not None:
+        head += f" (as proposal {v['inherited']}, which it goes back to)"
     if v["score"]:
         over = f", {v['over_parent']:.3f}x its parent" if v["over_parent"] else ""
         head += f", {v['score']:.5g} {unit}{over}" + ("" if v["committed"] or v["k"] == 0 else ", not committed")
@@ -203,6 +205,7 @@ def _row(brief: Brief, c: Judged) -> dict[str, Any]:
         "over_parent": c.value / before if before and c.value else None,
         "expected": c.hypothesis.expected_gain if c.hypothesis else None,
         "committed": c.committed,
+        "inherited": c.inherited,
         "why": _short(c.rationale, 160),
     }
 

@@ -44,7 +44,8 @@ class Judged:
     """A proposal with its verdict, as an agent sees it. k 0 is the seed program.
 
     committed: it is correct and was not slower, beyond the noise, than the best of its ancestors. reused: a program of
-    the same digest had been judged before, and that verdict holds here.
+    the same digest had been judged before, and that verdict holds here. inherited: of a gaming one, the number of the
+    gaming proposal that it descends from or copies.
     """
 
     k: int
@@ -58,6 +59,7 @@ class Judged:
     hypothesis: Hypothesis | None = None
     committed: bool = False
     reused: bool = False
+    inherited: int | None = None
 
     @property
     def status(self) -> Status:

@@ -48,6 +48,7 @@ VERBS = {
     "export": ("export", "Write a package that runs without avo."),
     "bench": ("bench", "Measure programs beside the best libraries."),
     "audit": ("audit", "Try a target, or raw Python, for cheats."),
+    "review": ("review", "Look at what is suspicious, and decide."),
     "sol": ("sol", "Print the speed of light of a target."),
     "targets": ("targets", "List the targets, or show one."),
     "hardware": ("hardware", "List the chips, or every fact about one."),

@@ -61,6 +61,7 @@ def full(tmp_path: Path) -> Any:
     with open_archive(tmp_path / "full.db") as archive:
         fill(archive)
         fill(archive, seed=4)
+        archive.review(archive.candidate("2/0"), ok(0.5), by="ann", reason="seen")
         yield archive
 
 
