@@ -128,26 +128,6 @@ def babble(payload, blobs):
     time.sleep(5)
 
 
-TASKS = {
-    task.__name__: task
-    for task in (
-        *(
-            echo,
-            sleep,
-            burn,
-            children,
-            halt,
-            brood,
-            crash,
-            leave,
-            system_exit,
-            eat_memory,
-            no_memory,
-            refuse,
-            bug,
-            environment,
-            interrupt,
-        ),
-        *(unjson, chatter, forge, babble),
-    )
-}
+_ALL = (echo, sleep, burn, children, halt, brood, crash, leave, system_exit, eat_memory, no_memory, refuse, bug)
+_MORE = (environment, interrupt, unjson, chatter, forge, babble)
+TASKS = {task.__name__: task for task in (*_ALL, *_MORE)}
