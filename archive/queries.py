@@ -27,7 +27,7 @@ def to_run(row: Row[Any]) -> Run:
     held = holder is not None and holders.liveness(holder) != "dead"
     if held:
         state = "running"
-    elif row.ended is not None:
+    elif row.ended not in (None, "interrupted"):
         state = "ended"
     else:
         state = "interrupted" if row.sessions else "new"

@@ -53,8 +53,9 @@ class Hypothesis:
 class Run:
     """One search. config, versions: as stored when it began. judge: runs with an equal one share evaluations.
 
-    state: "running" while a process holds it, "interrupted" when the last one was killed, "new" before the first, else
-    "ended", and `ended` says why. wall_s: over all sessions.
+    state: "running" while a process holds it, "interrupted" when the last one was killed or told to stop, "new" before
+    the first, else "ended". ended: why it is no longer running, "interrupted" where it was told to stop; None after a
+    kill. wall_s: over all sessions.
     """
 
     id: int
@@ -72,6 +73,11 @@ class Run:
     message: str
     holder: str | None
     wall_s: float
+
+    @property
+    def standing(self) -> str:
+        """The state for people: `running`, `interrupted`, `ended (steps)`."""
+        return f"{self.state} ({self.ended})" if self.state == "ended" else self.state
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from avo import choosing, plugins, workloads
 from avo.compiling import require_torch, require_triton
 from avo.config import DEFAULT_MAX_USD, RunConfig, Scalar, read_config, versions
-from avo.errors import UserMistake
+from avo.errors import UserMistake, unknown
 from avo.stopping import EPSILON, WINDOW
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from dsl.hardware import Hardware
     from evaluators.protocol import Evaluator
     from evaluators.target import Target, Workload
+
+
+LOOP_OPTIONS = ("sweep",)  # those of `agent_options` that the loop reads, whoever proposes
 
 
 @dataclass(frozen=True)
@@ -135,20 +138,20 @@ def start(
     evaluator: str | Evaluator | None = None,
     budget: Budget | None = None,
 ) -> Run:
-    """A new run of a resolved configuration. `begun` is called once all parts are there and nothing is written yet.
-    budget: for this call alone, instead of the configuration's."""
+    """A new run of a resolved configuration. `begun` is called once all parts are there and the archive is open, before
+    the run is recorded. budget: for this call alone, instead of the configuration's."""
     from archive.archive import open_archive
     from avo.run import begin
 
     parts = prepare(config, target=target, hardware=hardware, agent=agent, evaluator=evaluator)
     try:
-        if begun is not None:
-            begun(parts)
         store = open_archive(config.archive)
     except BaseException:
         parts.evaluator.close()
         raise
     try:
+        if begun is not None:
+            begun(parts)
         run = begin(
             store,
             target=parts.target,
@@ -325,9 +328,18 @@ def costly(config: RunConfig) -> bool:
 
 
 def _taken(config: RunConfig) -> dict[str, Any]:
-    """Those of the agent's options that its constructor takes; the brief shows it all of them."""
+    """Those of the agent's options that its constructor takes; the brief shows it all of them.
+
+    Raises UserMistake for one that the agent knows not: a built-in one, or one that declares what it reads (`OPTIONS`).
+    """
     found = plugins.load("agent", config.agent)
     known = inspect.signature(found).parameters if callable(found) else {}
+    declared = getattr(found, "OPTIONS", () if getattr(found, "__module__", "").partition(".")[0] == "avo" else None)
+    if declared is not None:
+        of_person = {*known, *declared, *LOOP_OPTIONS} - {"self", "model", "jobs", "hardware"}
+        for key in config.agent_options:
+            if key not in of_person:
+                raise UserMistake(unknown(f"option of the agent {config.agent}:", key, of_person))
     return {key: value for key, value in config.agent_options.items() if key in known}
 
 

@@ -200,12 +200,12 @@ class Run:
 
     def __repr__(self) -> str:
         record = self.record
-        return f"<avo run {self.id}: {record.target} on {record.hardware}, {record.ended or record.state}>"
+        return f"<avo run {self.id}: {record.target} on {record.hardware}, {record.standing}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: what was committed, and the best program. All of it escaped."""
         record, rows = self.record, self.history().all()
-        state = record.ended or record.state
+        state = record.standing
         head = f"run {self.id}: {record.target} on {record.hardware}, {len(rows)} candidates, {state}"
         body = "".join(
             f"<tr><td>{c.k}</td><td><code>{html.escape(c.digest[:8])}</code></td><td>{c.value:.4g}</td>"

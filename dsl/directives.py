@@ -233,7 +233,7 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
             Slot(
                 "stages",
                 "blocks in flight: 1 loads when needed, N loads N - 1 ahead",
-                numbers=tuple(range(1, 9)),
+                numbers=tuple(range(1, 7)),
                 default=1,
             ),
         ),

@@ -145,8 +145,9 @@ def _decisions(
     if kernel.streamable:
         yield "stream", "", schedule.stream or "none", ("none", *kernel.streamable), False
     if schedule.stream:
-        most = 6 if hw.vendor != "amd" else 3
-        yield "stream", "stages", schedule.stages, _with(tuple(range(1, most + 1)), schedule.stages), True
+        slot = DIRECTIVES["stream"].slot("stages")
+        assert slot is not None
+        yield "stream", "stages", schedule.stages, _with(slot.numbers, schedule.stages), True
         yield "split", "", "masked" if schedule.split_masked else "none", ("none", "masked"), False
     yield "load", "", schedule.load, ("pointer", "tma"), False
     if schedule.stream in kernel.pivots:

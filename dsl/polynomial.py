@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dsl.terms import Graph, Term
 
 # 1 + c1 f + c2 f^2 + c3 f^3 over |f| <= 1/2 with the least relative error; 1 is fixed, so that powers of two are exact
@@ -26,6 +24,8 @@ _TO_ABSOLUTE = frozenset({"log", "log2"})  # turn a relative error into an absol
 
 def exp2(x: Any) -> Any:
     """2^x by the polynomial, relative error below `ERROR`; NaN stays, -inf gives 0, subnormal results are 0."""
+    import numpy as np
+
     x = np.clip(np.asarray(x, dtype=np.float64), LOWEST, HIGHEST)
     n = np.rint(x)
     f = x - n
@@ -38,6 +38,8 @@ def exp2(x: Any) -> Any:
 def shared_exp2(x: Any, share: int) -> Any:
     """2^x where one of every `share` columns comes from the polynomial: the odd ones of the right half (share 4) or
     the right quarter (8) of the last dim, whose length is a power of two; none where it is shorter than `share`."""
+    import numpy as np  # not above: the check of a program needs none of it
+
     x = np.asarray(x, dtype=np.float64)
     result = np.exp2(x)
     columns = x.shape[-1]

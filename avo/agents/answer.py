@@ -248,10 +248,24 @@ def _edits(text: str, loose: bool) -> Iterator[Edit]:
             continue
         if words[0] in ("no", "remove", "drop") and len(words) == 2 and words[1] in DIRECTIVES:
             yield Edit(words[1], "")
-        elif words[0] in DIRECTIVES and not (loose and _reads_as_prose(words)):
+        elif (words[0] in DIRECTIVES or _misspelt(words)) and not (loose and _reads_as_prose(words)):
             yield Edit(words[0], line)
         elif not loose and not _REMARK.match(row):
             return  # a fence with anything else in it is no list of edits
+
+
+def _misspelt(words: list[str]) -> bool:
+    """`wraps 8` is a line for the check to complain of, not prose: nearly a directive's name, then items."""
+    from dsl.diagnostics import nearest
+    from dsl.directives import DIRECTIVES, HABITS
+
+    items = words[1:]
+    shaped = 0 < len(items) <= 4 and all(re.fullmatch(r"\w+(=\w+|\(\w+\))?", i) for i in items)
+    return (
+        shaped
+        and any(c in "=(0123456789" for i in items for c in i)
+        and bool(nearest(words[0], (*DIRECTIVES, *HABITS)))
+    )
 
 
 def _reads_as_prose(words: list[str]) -> bool:

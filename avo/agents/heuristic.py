@@ -70,6 +70,7 @@ class HeuristicAgent:
     """
 
     name = "heuristic"
+    OPTIONS = ("knobs",)
 
     def __init__(self) -> None:
         self._space: _Space | None = None
@@ -326,9 +327,6 @@ def _best(
     space: _Space, options: Sequence[_Option], seen: set[str], model: Surrogate, rng: random.Random
 ) -> _Option | None:
     """The legal one among those not seen whose expected improvement is largest."""
-    from avo.agents.evidence import evidence
-    from avo.agents.moves import claims
-
     new: dict[str, _Option] = {}
     for o in options:
         if o.key not in seen:
@@ -336,18 +334,24 @@ def _best(
     pool = list(new.values())
     if not pool:
         return None
-    found = {o.parent.key: evidence(o.parent.judged.evaluation) for o in pool}
-    bonus = []
-    for o in pool:
-        facts = found[o.parent.key]
-        reasons = sum(math.log(a.gain) for a in claims(o.changes, facts, space.streamed(o.parent.program)))
-        hoped = space.point(o.program, o.key).expected - space.point(o.parent.program, o.parent.key).expected
-        # where the judge told what takes the time, arithmetic is believed only as far as there is time to save
-        excess = max(0.0, hoped - reasons) if facts.shares else 0.0
-        bonus.append(TRUST * reasons - DOUBT * excess - 0.01 * len(o.changes))
+    bonus = [_bonus(space, o) - 0.01 * len(o.changes) for o in pool]
     worth = model.improvement([space.point(o.program, o.key) for o in pool], bonus)
     order = sorted(range(len(pool)), key=lambda i: (-round(float(worth[i]), 9), rng.random()))
     return next((pool[i] for i in order if space.legal(pool[i].program, pool[i].key)), None)
+
+
+def _bonus(space: _Space, option: _Option) -> float:
+    """What the parent's evidence adds to the log score that the model expects of an edit."""
+    from avo.agents.evidence import evidence
+    from avo.agents.moves import claims
+
+    parent = option.parent
+    facts = evidence(parent.judged.evaluation)
+    reasons = sum(math.log(a.gain) for a in claims(option.changes, facts, space.streamed(parent.program)))
+    hoped = space.point(option.program, option.key).expected - space.point(parent.program, parent.key).expected
+    # where the judge told what takes the time, arithmetic is believed only as far as there is time to save
+    excess = max(0.0, hoped - reasons) if facts.shares else 0.0
+    return TRUST * reasons - DOUBT * excess
 
 
 def _model(space: _Space, tried: Sequence[_Tried]) -> Surrogate:
@@ -366,6 +370,10 @@ def _proposal(space: _Space, option: _Option, brief: Brief) -> Proposal:
     answers = claims(option.changes, found, space.streamed(parent.program))
     model = _model(space, space.tried(brief.candidates))
     mean, _ = model.predict([space.point(option.program, option.key), space.point(parent.program, parent.key)])
+    before = math.log(parent.score) if parent.score > 0 else float(mean[1])
+    # as it was chosen by: without the evidence's part an edit that the evidence asks for would seem to be a loss
+    expected = round(math.exp(float(mean[0]) + _bonus(space, option) - before), 3)
+    claim = answers[0].claim if answers else "no change"
     edits = ", ".join(f"{n} {old} -> {new}" for n, (old, new) in option.changes.items())
     how = {"edit": "", "grid": "; set together, by registers and shared memory", "sampler": "; drawn by TPE"}
     cause = (answers[0].cause if answers else "") or found.bottleneck
@@ -376,8 +384,8 @@ def _proposal(space: _Space, option: _Option, brief: Brief) -> Proposal:
         parents=(parent.judged.digest,),
         rationale=f"{edits}{how[option.source]}" + (f" (answers {cause})" if cause else ""),
         hypothesis=Hypothesis(
-            claim=answers[0].claim if answers else "no change",
-            expected_gain=round(math.exp(float(mean[0] - mean[1])), 3),
+            claim=claim if expected >= 1 else f"a look where little is known: {claim}",
+            expected_gain=expected,
             bottleneck=cause,
         ),
     )

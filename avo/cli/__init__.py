@@ -6,6 +6,7 @@ Verbs import what they need when they run, so that `avo --help` and `avo check` 
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -100,6 +101,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit. Known trouble is one message on stderr; the unknown says that it is a bug."""
     # NumPy's products here are small and run beside busy workers: a second thread for them costs seven times the work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(
+        100_000
+    )  # the syntax trees of a start are no garbage: looking at them takes a tenth of `avo check`
     args = _optional_values(list(sys.argv[1:] if argv is None else argv))
     debug = "--debug" in args[: args.index("--")] if "--" in args else "--debug" in args
     if debug:  # accepted anywhere, as people add it at the end of the line that failed
@@ -107,7 +111,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         if not args:
             args = ["--help"]
-        build()(args, prog_name="avo")
+        code = build()(args, prog_name="avo", standalone_mode=False) or 0
+        if code == 130:
+            print("stopped", file=sys.stderr)
+        _leave(code)
     except SystemExit as done:
         _leave(done.code if isinstance(done.code, int) else 1 if done.code else 0)
     except KeyboardInterrupt:
@@ -119,7 +126,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         from avo.cli.console import printable
         from avo.cli.trouble import explain
+        from avo.cli.usage import explain_usage, is_usage
 
+        if is_usage(error):
+            print(printable(explain_usage(error, list(VERBS))), file=sys.stderr)
+            _leave(2)
         if debug:
             raise
         code, message = explain(error)

@@ -105,7 +105,8 @@ def evolve(
 ) -> None:
     """Evolve a kernel for a target on a chip: correct, compiled for it, explained against the speed of light.
 
-    Ctrl-C finishes what is under way and stops; --resume goes on, also after a kill.
+    Ctrl-C finishes what is under way, says how far it came and leaves with 0; a second one stops at once, with 130.
+    --resume goes on after either, and after a kill.
 
     Example: avo evolve --target attention --hw b200 --steps 48
     """
@@ -130,7 +131,7 @@ def evolve(
             run = start(settings, observer=view, begun=_announce)
     with run:
         record = run.record
-        say(f"\nrun {run.id} ended: {REASONS.get(record.ended or '', record.ended or record.state)}")
+        say(f"\nrun {run.id} {record.state}: {REASONS.get(record.ended or '', record.ended or 'by a kill')}")
         _conclude(run)
 
 
@@ -284,7 +285,7 @@ def _spent(run: Run) -> str:
 def _conclude(run: Run) -> None:
     """The end: the best program, its times, what changed from the seed, the report, what to do next."""
     from avo.cli.console import entry, paint, say, tame
-    from avo.cli.report import write_page
+    from avo.cli.report import page_name, write_page
     from avo.cli.show import promotion, verdict
     from avo.report.build import build_model
     from avo.report.derive import change, line_diff
@@ -312,7 +313,7 @@ def _conclude(run: Run) -> None:
             say("\nthe seed program is still the best")
     if spent := _spent(run):
         say(f"\nmodels: {spent}")
-    page = write_page(build_model(run.archive, run.id), None)
+    page = write_page(build_model(run.archive, run.id), page_name(run.id, run.archive.where))
     where = "" if run.archive.where == "avo.db" else f" --archive {run.archive.where}"
     say(f"\nreport: {page}")
     if best is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +23,11 @@ def report(
     archive: ArchiveOption = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", help="Where to write the page. [default: avo-report-RUN.html]", metavar="PATH"),
+        typer.Option(
+            "--html",
+            help="Where to write the page. [default: avo-report-RUN.html; with the archive's name unless it is avo.db]",
+            metavar="PATH",
+        ),
     ] = None,
     table_only: Annotated[bool, typer.Option("--no-html", help="Write no page.")] = False,
     as_json: JsonOption = False,
@@ -37,6 +43,7 @@ def report(
 
     with reading(archive) as store:
         model = build_model(store, run)
+        page = html or page_name(model.run.id, store.where)
     if as_json:
         say(to_json(model))
         if html is None:
@@ -44,15 +51,27 @@ def report(
     else:
         say(render_table(model, width()))
     if not table_only:
-        say(f"\nreport: {write_page(model, html)}")
+        say(f"\nreport: {write_page(model, page)}")
 
 
-def write_page(model: ReportModel, path: Path | None) -> Path:
-    """Write the HTML file, by default in the working folder; returns its full path. Raises UserMistake."""
+def page_name(run: int, where: str) -> Path:
+    """A file of the working folder for each run of each archive, so that no report takes the place of another's."""
+    from avo.config import DEFAULT_ARCHIVE
+
+    if where == DEFAULT_ARCHIVE:
+        return Path(f"avo-report-{run}.html")
+    place = where.partition("://")[2].rpartition("@")[2] or where  # no password in a name
+    with contextlib.suppress(ValueError):
+        place = str(Path(place).resolve().relative_to(Path.cwd()))
+    name = re.sub(r"[^A-Za-z0-9_.]+", "-", place.removesuffix(".db")).strip("-.")[-60:]
+    return Path(f"avo-report-{name or 'archive'}-{run}.html")
+
+
+def write_page(model: ReportModel, place: Path) -> Path:
+    """Write the HTML file; returns its full path. Raises UserMistake."""
     from avo.errors import UserMistake
     from avo.report import render_html
 
-    place = path or Path(f"avo-report-{model.run.id}.html")
     try:
         place.write_text(render_html(model), encoding="utf-8")
     except OSError as error:

@@ -4,7 +4,7 @@ function drawHead() {
   at("title").textContent = visible(`${target.name} on ${chip.name}`);
   at("subtitle").replaceChildren(
     ...[
-      `run ${run.id}`, run.state, run.agent && `agent ${run.agent}`, run.seed !== null && `seed ${run.seed}`,
+      `run ${run.id}`, run.state === "ended" && run.ended ? `ended (${run.ended})` : run.state, run.agent && `agent ${run.agent}`, run.seed !== null && `seed ${run.seed}`,
       run.created && run.created.replace("T", " ").replace(/(\.\d+)?(Z|\+00:00)?$/, " UTC"),
     ].filter(Boolean).map((text) => el("span", { text })),
   );

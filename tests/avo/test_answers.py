@@ -109,6 +109,21 @@ def test_what_holds_no_program_says_so_and_what_to_send(text: str, message: str)
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text", ["wraps 8", "```\nwraps 8\ntile b=8\n```", "num_warps 8", "Try this:\n\n```\nstages 2\n```"]
+)
+def test_a_misspelt_directive_reaches_the_check(text: str) -> None:
+    from dsl.check import check
+    from dsl.parser import parse
+
+    answer = read_answer(text, PARENT)
+    assert answer.form == "edits"
+    found = [d for d in check(parse(answer.text)) if d.rule == "unknown-directive"]
+    assert len(found) == 1 and found[0].fix
+    if "tile" in text:
+        assert "tile b=8" in answer.text
+
+
 def test_a_diff_of_several_hunks_and_a_pure_insertion() -> None:
     diff = (
         "@@ -7,1 +7,1 @@\n-tile b=4 d=all\n+tile b=8 d=all\n@@ -9,0 +10,1 @@\n+persistent\n"

@@ -213,6 +213,22 @@ FEW = {
 }
 
 
+def test_what_is_expected_goes_with_the_claim() -> None:
+    search = Search(ATTENTION, smooth(OPTIMUM))
+    search.parts = {"exponentials": 0.6, "load latency": 0.4}
+    found = [p.hypothesis for p in search.run(24)]
+    for told in found:
+        assert told is not None and told.expected_gain is not None
+        assert told.claim.startswith("a look where little is known: ") == (told.expected_gain < 1)
+    assert found[0] is not None and (found[0].expected_gain or 0) > 1
+    search = Search(ATTENTION, lambda s: 1e-3)
+    search.parts = {"exponentials": 0.9, "matrix units": 0.1}
+    search.done = [search.judge(0, Proposal(search.done[0].text))]
+    search.options = {"knobs": {"exponent": ("exp", "exp2")}}
+    (first,) = search.run(1)
+    assert first.hypothesis is not None and (first.hypothesis.expected_gain or 0) > 1.06  # arithmetic alone says 1.04
+
+
 def test_a_proposal_says_what_and_why() -> None:
     search = Search(ATTENTION, smooth(OPTIMUM))
     search.parts = {"load latency": 0.7, "matrix units": 0.3}

@@ -443,7 +443,7 @@ class TestInterrupts:
             search(archive, WalkAgent(), HashEvaluator(fault=stuck), Budget(steps=5), observer=Watch(press))
         release.set()
         assert time.monotonic() - start < 5
-        assert (archive.run().state, archive.run().ended) == ("ended", "interrupted")
+        assert (archive.run().state, archive.run().ended) == ("interrupted", "interrupted")
         assert archive.counts(1) == {"ok": 1, "pending": 1}
 
 
