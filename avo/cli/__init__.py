@@ -101,9 +101,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit. Known trouble is one message on stderr; the unknown says that it is a bug."""
     # NumPy's products here are small and run beside busy workers: a second thread for them costs seven times the work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.set_threshold(
-        100_000
-    )  # the syntax trees of a start are no garbage: looking at them takes a tenth of `avo check`
+    if argv is None:  # a process of its own: what its start builds is no garbage, and looking for some takes a tenth
+        gc.set_threshold(100_000)
     args = _optional_values(list(sys.argv[1:] if argv is None else argv))
     debug = "--debug" in args[: args.index("--")] if "--" in args else "--debug" in args
     if debug:  # accepted anywhere, as people add it at the end of the line that failed
