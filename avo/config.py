@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from avo.errors import UserMistake, unknown
+from avo.errors import UserMistake, unfit, unknown
 
 DEFAULT_STEPS = 48
 DEFAULT_MAX_USD = 5.0  # where a model costs money and nobody says how much it may
@@ -87,8 +87,7 @@ def read_config(path: str | None, sets: Sequence[str] = (), flags: Mapping[str, 
 
 
 def _complaint(error: Any) -> str:
-    where = ".".join(str(p) for p in error["loc"][:2])
-    return f"setting '{where}': {error['msg'][0].lower()}{error['msg'][1:]}, got {error['input']!r}"
+    return "setting " + unfit("'" + ".".join(str(p) for p in error["loc"][:2]) + "'", error)
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class UserMistake(Exception):
@@ -20,6 +21,26 @@ class Halted(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+_WANTED = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "a text", "path": "a path"}
+_BOUNDS = {
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+}
+
+
+def unfit(name: str, error: Mapping[str, Any]) -> str:
+    """`--steps is at least 1, got 0`, `--steps wants a whole number, got 'x'`, from one of pydantic's errors."""
+    kind, given = str(error["type"]), error["input"]
+    if kind in _BOUNDS:
+        return f"{name} is {_BOUNDS[kind].format(**error['ctx'])}, got {given}"
+    if wanted := _WANTED.get(kind.partition("_")[0]):
+        return f"{name} wants {wanted}, got {given!r}"
+    said = str(error["msg"]).removeprefix("Value error, ").rstrip(".")
+    return f"{name}: {said[:1].lower()}{said[1:]}, got {given!r}"
 
 
 def unknown(kind: str, word: str, known: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from archive.records import Candidate, Exchange
 from avo.agents.protocol import Agent, Brief, Proposal
 from avo.errors import HarnessUnavailable, UserMistake
+from avo.outside import AGENT as OUTSIDE
 
 if TYPE_CHECKING:
     from archive.archive import Archive
@@ -33,7 +34,8 @@ class _Recorded:
         self.name = name
         self._inner = inner
         self._digests = {c.k: c.digest for c in found}
-        self._told = {c.k: c for c in found if c.k > 0 and c.agent != name}
+        # in a run for proposals from outside every one was told, whatever name it goes by
+        self._told = {c.k: c for c in found if c.k > 0 and (name == OUTSIDE or c.agent != name)}
         self._last = max(self._digests)
 
     def propose(self, brief: Brief) -> Proposal | None:

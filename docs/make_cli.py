@@ -19,7 +19,8 @@ Written by `python docs/make_cli.py` from the help of each command; do not edit.
 
 Every command prints plain lines that fit 80 columns. `--json` prints one JSON document on stdout and nothing else.
 Errors go to stderr. Exit codes: 0 judged and accepted (or done), 1 judged and rejected, 2 your mistake, 3 harness
-unavailable. `avo --debug ...` shows the traceback of a bug.
+unavailable; 130 after a Ctrl-C that stops at once (in `avo evolve` the first one finishes what is under way and leaves
+with 0). `avo --debug ...` shows the traceback of a bug.
 """
 
 

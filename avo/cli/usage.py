@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from avo.errors import unknown
-
-_WANTED = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "yes or no",
-    "path": "a path",
-}
-_BOUNDS = {
-    "greater_than_equal": "at least {ge}",
-    "greater_than": "more than {gt}",
-    "less_than_equal": "at most {le}",
-    "less_than": "less than {lt}",
-}
+from avo.errors import unfit, unknown
 
 
 def is_usage(error: BaseException) -> bool:
@@ -65,16 +52,9 @@ def _name(parameter: Any) -> str:
 
 def _value(error: Any, name: str) -> str:
     """What a value should have been."""
-    reasons = getattr(error.__cause__, "errors", None)
-    first: dict[str, Any] = reasons()[0] if callable(reasons) else {}
-    kind, given = str(first.get("type", "")), str(first.get("input", ""))
-    about = first.get("ctx") or {}
-    if kind in _BOUNDS:
-        return f"{name} is {_BOUNDS[kind].format(**about)}, got {given}"
-    if wanted := _WANTED.get(kind.partition("_")[0]):
-        return f"{name} wants {wanted}, got '{given}'"
     said = str(error.message).removeprefix("Value error, ").rstrip(".")
     if "is not one of" in said:
         choices = [c.strip().strip("'") for c in said.partition("is not one of")[2].split(",")]
         return unknown(f"value of {name}:", said.split("'")[1], choices)
-    return f"{name}: {said[:1].lower()}{said[1:]}"
+    reasons = getattr(error.__cause__, "errors", None)
+    return unfit(name, reasons()[0]) if callable(reasons) else f"{name}: {said[:1].lower()}{said[1:]}"

@@ -66,6 +66,18 @@ def test_an_operator_goes_on_from_brief_to_brief(cli: Callable[..., Any], begun:
     assert [r[0] for r in rows()] == [0, 1, 2, 3] and cli("log", "1").code == 0 and cli("report").code == 0
 
 
+def test_a_run_of_told_proposals_is_replayed(cli: Callable[..., Any], begun: Path) -> None:
+    (begun / "a.md").write_text("warps 8")
+    (begun / "b.md").write_text("tile r=4")
+    assert cli("tell", "a.md").code == 0 and cli("tell", "b.md", "--by", "me").code == 0
+    answer = cli("replay", "1")
+    assert answer.code == 0 and "run 2 is run 1 again: 3 candidates, all the same" in answer.out
+    assert cli("log").out.count("ended (steps)") == 2
+    (begun / "c.md").write_text("wraps 8")
+    answer = cli("tell", "c.md", "--run", 1)
+    assert answer.code == 1 and "unknown directive `wraps`" in answer.out and "fix: `warps`" in answer.out
+
+
 def test_what_cannot_be_read_is_told_and_nothing_is_recorded(cli: Callable[..., Any], begun: Path) -> None:
     Path("a.md").write_text("Sorry, no.")
     answer = cli("tell", "a.md")

@@ -167,7 +167,9 @@ def test_a_stopped_run_loses_nothing_that_was_judged(
     rest = process.stdout.read()
     code = process.wait(timeout=60)
     if number == signal.SIGINT:
-        assert code == 0 and "stopped by you" in rest and "--resume 1" in rest
+        assert code == 0 and "run 1 interrupted: stopped by you" in rest and "--resume 1" in rest
+    stands = [cli("log").out.splitlines()[1], cli("report", "--no-html").out.splitlines()[0], cli("log", "--json").out]
+    assert all("interrupted" in text for text in stands) and "ended (" not in "".join(stands)
     before = told()
     assert len(before) < 11
     done = cli("evolve", "--resume", "1")
@@ -177,6 +179,39 @@ def test_a_stopped_run_loses_nothing_that_was_judged(
     assert len(judged) >= 3 and [disturbed[c[0]] for c in judged] == judged
     assert cli("evolve", *parts, "--steps", 10, "--archive", "undisturbed.db").code == 0
     assert told("undisturbed.db") == disturbed
+
+
+def test_a_second_ctrl_c_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    slow = SLOW.format(folder=str(EXAMPLE.parent)).replace("time.sleep(", "time.sleep(60 + ")
+    (tmp_path / "slow.py").write_text(slow)
+    assert "60 + " in slow
+    parts = ["--target", EXAMPLE / "target.py", "--evaluator", "slow.py:Slow", "--agent", EXAMPLE / "agent.py"]
+    command = [sys.executable, "-c", "from avo.cli import main; main()", "evolve", *map(str, parts), "--steps", "10"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    for line in process.stdout:
+        if not line.strip():
+            break  # the start screen is done
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+    assert process.stderr.read().splitlines()[-1] == "stopped"
+
+
+def test_reports_of_several_archives_stand_beside_each_other(cli: Callable[..., Any], evolved: Path) -> None:
+    Path("more").mkdir()
+    shutil.copy("avo.db", "other.db")
+    shutil.copy("avo.db", "more/avo.db")
+    for archive, page in (
+        ("avo.db", "avo-report-1.html"),
+        ("other.db", "avo-report-other-1.html"),
+        ("more/avo.db", "avo-report-more-avo-1.html"),
+    ):
+        assert f"report: {evolved / page}" in cli("report", "1", "--archive", archive).out
+    assert len(list(evolved.glob("*.html"))) == 3
 
 
 # Bad input ---------------------------------------------------------------------------------------
@@ -189,11 +224,14 @@ def test_a_stopped_run_loses_nothing_that_was_judged(
         (["--hw", "b20"], "unknown hardware 'b20'; did you mean 'b200'?"),
         (["--agent", "heuristics"], "unknown agent 'heuristics'; did you mean 'heuristic'?"),
         (["--evaluator", "locl"], "unknown evaluator 'locl'; did you mean 'local'?"),
-        (["--steps", "0"], "setting 'steps': input should be greater than or equal to 1, got 0"),
+        (["--steps", "0"], "setting 'steps' is at least 1, got 0"),
         (["--jobs", "0"], "setting 'jobs'"),
         (["--minutes", "-1"], "setting 'minutes'"),
         (["--workload", "q=3"], "unknown axis or param of attention: 'q'"),
         (["--set", "step=3"], "unknown setting 'step'; did you mean 'steps'?"),
+        (["--set", "agent_options.x="], "unknown option of the agent heuristic: 'x'"),
+        (["--set", "agent_options.knob=1"], "option of the agent heuristic: 'knob'; did you mean 'knobs'?"),
+        (["--set", "steps=many"], "setting 'steps' wants a whole number, got 'many'"),
         (["--program", "none.avo"], "no such file: none.avo"),
         (["--resume"], "no archive at avo.db, so there is no run to resume"),
     ],
@@ -271,7 +309,7 @@ def test_an_archive_that_is_none_or_from_the_future_is_told(cli: Callable[..., A
     arguments = {"evolve": ["evolve", *PARTS, "--steps", 1], "show": ["show", "1/0"]}.get(verb, [verb])
     Path("text.db").write_text("this is no database, but it is long enough to have been one " * 20)
     answer = cli(*arguments, "--archive", "text.db")
-    assert answer.code == 2 and "text.db is not an avo archive" in answer.err
+    assert answer.code == 2 and "text.db is not an avo archive" in answer.err and answer.out == ""
     shutil.copy("avo.db", "future.db")
     with sqlite3.connect("future.db") as raw:
         raw.execute("UPDATE avo_archive SET version = 99")

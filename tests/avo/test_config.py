@@ -43,8 +43,8 @@ def test_a_config_is_frozen_and_comes_back_from_json() -> None:
     [
         (["stpes=3"], "unknown setting 'stpes'; did you mean 'steps'?"),
         (["steps"], "--set wants key=value, got 'steps'"),
-        (["steps=0"], "setting 'steps': input should be greater than or equal to 1, got 0"),
-        (["steps=many"], "setting 'steps': input should be a valid integer"),
+        (["steps=0"], "setting 'steps' is at least 1, got 0"),
+        (["steps=many"], "setting 'steps' wants a whole number"),
         (["jobs=0"], "setting 'jobs'"),
         (["hw.x=1", "hw=3"], "setting 'hw'"),
         (["hw=3", "hw.x=1"], "'hw' is a value, not a table"),
