@@ -35,13 +35,15 @@ Send one program, in one fence of three backticks, in one of these forms:
 - a whole schedule, from its `schedule` line on: the algorithm is kept
 - a unified diff against the program above
 - directive lines alone, one a line (`tile m=128`, `warps 8`, `no split`): each changes what it names
+A number may be left open (`tile m=? n=?`, `warps ?`): a sampler fills it, judging up to 6 settings.
 Above the fence write `why: ` and in one line what should get faster and why, and `expect: 1.10` for a score 10%
 above the parent's. Change what the bottleneck names; do not send a program that was judged already."""
 
 
 TOOLS_ANSWER = """\
 Call tools. `evaluate` takes a whole program, a whole schedule, a unified diff against the program above, or directive
-lines alone, one a line (`tile m=128`, `warps 8`, `no split`): each changes what it names. Change what the bottleneck
+lines alone, one a line (`tile m=128`, `warps 8`, `no split`): each changes what it names. A number may be left open
+(`tile m=?`): a sampler fills it, judging up to 6 settings. Change what the bottleneck
 names; do not have a program judged that was judged already."""
 
 
