@@ -33,7 +33,7 @@ def decide(database: Database, id: int, verdict: Evaluation, by: str, reason: st
                 decided_at=now(),
             )
         )
-        _refresh(connection, id)
+        refresh(connection, id)
 
 
 def undo(database: Database, id: int) -> Review:
@@ -47,7 +47,7 @@ def undo(database: Database, id: int) -> Review:
         if row is None:
             raise ArchiveError("there is no decision to undo: the judge's own verdict holds")
         connection.execute(reviews.update().where(reviews.c.id == row.id).values(undone_at=now()))
-        _refresh(connection, id)
+        refresh(connection, id)
         return to_review(connection.execute(select(reviews).where(reviews.c.id == row.id)).one())
 
 
@@ -70,7 +70,7 @@ def _standing(connection: Connection, id: int) -> Evaluation:
     return from_document(row.document, "")
 
 
-def _refresh(connection: Connection, id: int) -> None:
+def refresh(connection: Connection, id: int) -> None:
     """The search keys follow the verdict that holds."""
     keys = search_keys(_standing(connection, id))
     connection.execute(evaluations.update().where(evaluations.c.id == id).values(**keys))

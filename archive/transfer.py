@@ -22,6 +22,7 @@ from archive import migrations
 from archive.archive import Archive
 from archive.database import insert_new, unpack
 from archive.errors import ArchiveError
+from archive.reviewing import refresh
 from archive.tables import Utc, documents, evaluations, metadata, reviews, runs, schema, texts
 
 FORMAT = "avo archive"
@@ -95,6 +96,7 @@ class _Reader:
         self.numbers: dict[str, dict[int, int]] = {t.name: {} for t in _ORDER if "id" in t.c}
         self.free = {t: 1 + self._count(_ORDER[_PLACE[t]].c.id) for t in self.numbers}
         self.fresh = self.free["evaluations"] == 1
+        self.decided: set[int] = set()  # evaluations, by their number here, that decisions come with
         self.shared: set[int] = set()  # evaluations, by their number in the file, that were here already
 
     def _count(self, column: Column[Any]) -> int:
@@ -135,6 +137,8 @@ class _Reader:
         self._insert(_ORDER[place], batch)
         if end != seen:
             raise ArchiveError(f"{self.name} is not whole: its last lines are missing. Nothing was imported")
+        for evaluation in self.decided:
+            refresh(self.connection, evaluation)
         self.done.rows["texts"] = self._texts() - before  # those that were here already are not new
 
     def _rows(self, lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -175,8 +179,10 @@ class _Reader:
             return None
         if table is evaluations and self._known_verdict(row["id"], made):
             return None
-        if table in (documents, reviews) and row["evaluation_id"] in self.shared:
-            return None  # as it stands here, with what was decided here
+        if table is documents and row["evaluation_id"] in self.shared:
+            return None
+        if table is reviews and self._known_review(made):
+            return None
         if table.name in self.numbers:
             made["id"] = max(row["id"], self.free[table.name])
             self.free[table.name] = made["id"] + 1
@@ -214,6 +220,13 @@ class _Reader:
             self.numbers["evaluations"][number] = found
             self.shared.add(number)
         return found is not None
+
+    def _known_review(self, made: Mapping[str, Any]) -> bool:
+        same = (reviews.c[name] == made[name] for name in ("evaluation_id", "by", "reason", "decided_at"))
+        known = self.connection.execute(select(reviews.c.id).where(*same).limit(1)).scalar() is not None
+        if not known:
+            self.decided.add(made["evaluation_id"])
+        return known
 
     def _insert(self, table: Table, batch: list[dict[str, Any]]) -> None:
         if not batch:
