@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import random
 import threading
 import time
@@ -20,7 +21,7 @@ from typing import Any
 
 import torch
 
-from evaluators import nvml
+from evaluators import amd, nvml
 from evaluators.timing import Measurement, Regime, Sample, State, palindrome
 
 GRAPH_BELOW_S = 150e-6  # a call shorter than this is launched from a graph: the host could not keep up
@@ -238,12 +239,16 @@ class Meter:
             if self._started or not torch.cuda.is_available():
                 return
             self._started = True
-        device = nvml.by_uuid(f"GPU-{getattr(torch.cuda.get_device_properties(0), 'uuid', '')}")
+        device: nvml.Nvml | amd.Amd | None
+        if torch.version.hip:  # the worker sees one device, by its number among all
+            device = amd.by_index(int(os.environ.get("HIP_VISIBLE_DEVICES", "0").split(",")[0] or 0))
+        else:
+            device = nvml.by_uuid(f"GPU-{getattr(torch.cuda.get_device_properties(0), 'uuid', '')}")
         if device is not None:
             self._readings.append((time.monotonic(), device.reading()))
             threading.Thread(target=self._read, args=(device,), daemon=True).start()
 
-    def _read(self, device: nvml.Nvml) -> None:
+    def _read(self, device: nvml.Nvml | amd.Amd) -> None:
         while True:
             self._readings.append((time.monotonic(), device.reading()))
             time.sleep(0.02)
