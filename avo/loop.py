@@ -241,6 +241,7 @@ class Loop:
             opens=self._target.opens,
             left=self._budget.left(k, self._writer.wall_s, spend),
             options=self._options,
+            preview=self._preview(),
             journal=RunJournal(
                 self._writer,
                 k,
@@ -252,6 +253,11 @@ class Loop:
             notes=notes_of(self._archive, self._writer.run, seen),
             stop=self._quit,
         )
+
+    def _preview(self) -> Callable[[str], Evaluation] | None:
+        """What the evaluator can tell of a text without judging it, if it can."""
+        preview = getattr(self._evaluator, "preview", None)
+        return None if preview is None else lambda text: preview(text, self._target, self._hardware)
 
     def _take_up(self, found: Candidate) -> None:
         """A proposal that an earlier session recorded and did not see judged."""

@@ -35,7 +35,7 @@ from avo.agents.sampler import STARTUP
 from dsl.hardware import hardware
 from dsl.parser import parse
 from dsl.printer import digest, print_program
-from evaluators.evaluation import score
+from evaluators.evaluation import Evaluation, score
 from evaluators.recorded import RecordedEvaluator, Setting, Table, read_tables
 from evaluators.target import Target
 
@@ -43,6 +43,7 @@ HERE = Path(__file__).resolve().parent
 TABLES = HERE / "data" / "tables"
 RESULT = HERE / "data" / "search_on_tables.json"
 SHARE = 0.98
+FREE = ("check_error", "not_lowered", "compiled", "not reached")  # refused by the check, or never measured
 MOST = 250  # evaluations after which a search counts as having taken so many
 
 
@@ -59,7 +60,8 @@ class Case:
         best = table.rows[table.best].seconds
         assert best is not None
         self.enough_s = best / share
-        self.legal = [s for s, r in table.rows.items() if r.status not in ("check_error", "not_lowered")]
+        self.agents = {True: HeuristicAgent(), False: HeuristicAgent()}  # what they keep only saves time
+        self.legal = [s for s, r in table.rows.items() if r.status not in FREE]
 
     def found(self, setting: Setting) -> bool:
         seconds = self.table.rows[setting].seconds
@@ -68,6 +70,9 @@ class Case:
     @property
     def start(self) -> Setting:
         return next(iter(self.table.rows))
+
+    def preview(self, text: str) -> Evaluation:
+        return self.evaluator.preview(text, self.target, self.hw)
 
     def judged(self, k: int, text: str, parents: tuple[str, ...]) -> Judged:
         found = self.evaluator.evaluate(text, self.target, self.hw)
@@ -79,7 +84,7 @@ def _no_reference(*_: Any, **__: Any) -> Any:
 
 
 def heuristic(case: Case, seed: int, prediction: bool = True) -> int:
-    agent = HeuristicAgent()
+    agent = case.agents[prediction]
     done = [case.judged(0, case.seed, ())]
     options = {"knobs": dict(case.table.knobs), **({} if prediction else {"prediction": False})}
     while len(done) < MOST:
@@ -87,7 +92,9 @@ def heuristic(case: Case, seed: int, prediction: bool = True) -> int:
         if not isinstance(at, str) and case.found(at):
             return len(done)
         best = max(done, key=lambda j: j.value)
-        proposal = agent.propose(Brief(len(done), seed, case.target, case.hw, best, best, tuple(done), options=options))
+        k = len(done)
+        brief = Brief(k, seed, case.target, case.hw, best, best, tuple(done), options=options, preview=case.preview)
+        proposal = agent.propose(brief)
         if proposal is None:
             return MOST
         done.append(case.judged(len(done), proposal.text, proposal.parents))
@@ -140,7 +147,7 @@ def tpe(case: Case, seed: int) -> int:
         setting = tuple(
             v[trial.params[n]] if all(isinstance(y, int) for y in v) else trial.params[n] for n, v in knobs.items()
         )
-        free = setting in seen or case.table.rows[setting].status in ("check_error", "not_lowered")
+        free = setting in seen or case.table.rows[setting].status in FREE
         study.tell(trial, value(setting))
         if free:
             continue

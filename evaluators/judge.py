@@ -45,6 +45,12 @@ _TO_FLOOR: tuple[tuple[str, Gate], ...] = (
     ("prediction", gates.prediction_gate),
     ("floor", gates.floor_gate),
 )
+_TO_PREDICTION: tuple[tuple[str, Gate], ...] = (
+    ("parse", gates.parse_gate),
+    ("check", gates.check_gate),
+    ("compile", gates.compile_gate),
+    ("prediction", gates.prediction_gate),
+)
 
 
 class LocalEvaluator:
@@ -80,9 +86,25 @@ class LocalEvaluator:
 
     def evaluate(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
         """Facts about one candidate. Raises TargetError where the target is wrong, and for nothing else."""
+        return self._through(self._gates(hardware), self._times(hardware), text, target, hardware)
+
+    def preview(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
+        """What the compiler and the prediction say of a candidate, and nothing else: no device, no run, no meaning.
+
+        Only for choosing what to judge: a verdict is what `evaluate` gives.
+        """
+        return self._through(_TO_PREDICTION, "predicted", text, target, hardware)
+
+    def _through(
+        self,
+        gates_in_order: Sequence[tuple[str, Gate]],
+        times: Literal["predicted", "measured", "none"],
+        text: str,
+        target: Target,
+        hardware: Hardware,
+    ) -> Evaluation:
         job, wanted = self._prepare(target)
         case = Case(text=text, target=job, wanted=wanted, hardware=hardware)
-        times = self._times(hardware)
         found: list[GateResult] = []
 
         def evaluation(status: Status, message: str = "") -> Evaluation:
@@ -97,7 +119,7 @@ class LocalEvaluator:
                 message=message,
             )
 
-        for name, gate in self._gates(hardware):
+        for name, gate in gates_in_order:
             if name == "meaning":
                 self._warm(hardware)
             began = time.monotonic()

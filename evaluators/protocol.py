@@ -20,6 +20,9 @@ class Evaluator(Protocol):
     Two more methods are used where a class has them. `adopt(text, target, evaluation)`: the best program of a run that
     is taken up again, before anything is judged. `promote(text, target, hardware, versus=text)`: an Evaluation of the
     run's best on fresh inputs and on the hidden workloads, beside the seed program; OK means that it may be called so.
+
+    An evaluator that measures may have a method `preview`, called like `evaluate`: a predicted verdict that takes no
+    device, for an agent to choose by. It has to be the same for the same program.
     """
 
     def evaluate(self, text: str, target: Target, hardware: Hardware) -> Evaluation: ...

@@ -208,6 +208,15 @@ class RecordedEvaluator:
                 return self._ended(target, gates, Status.NOT_RECORDED, tables)
             return self._verdict(setting, target, gates, tables)
 
+    def preview(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
+        """The predicted times that were stored beside the measured ones; NOT_RECORDED where none were."""
+        found = self.evaluate(text, target, hardware)
+        if any(w.predicted_s is None for w in found.workloads):
+            return Evaluation(status=Status.NOT_RECORDED, mode="predicted", unit=target.unit)
+        rows = tuple(w.model_copy(update={"measured_s": None}) for w in found.workloads)
+        passed = tuple(g for g in found.gates if g.gate != "timing")
+        return found.model_copy(update={"mode": "predicted", "workloads": rows, "gates": passed})
+
     def close(self) -> None:
         """Nothing is held open."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -95,8 +95,10 @@ class Brief:
     judged before anything is proposed. best: the best committed of them (the seed where none is). parent: the one to
     start from; an agent may start from any other. opens: what an edit may change. options: the agent's own settings.
     notes: what agents wrote down, the oldest first: in other runs of this archive, before this one began, and in this
-    one up to proposal k-J. journal, stop: for asking a model (`avo.models.calling.converse`): where requests and
-    replies are kept, and what is set when the run is to end at once.
+    one up to proposal k-J. preview: the predicted verdict of a text, compiled and never run, where the judge gives
+    one: it is the same for the same text, and costs a compilation. journal, stop: for asking a model
+    (`avo.models.calling.converse`): where requests and replies are kept, and what is set when the run is to end at
+    once.
     """
 
     k: int
@@ -110,6 +112,7 @@ class Brief:
     left: Left = Left()
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
+    preview: Callable[[str], Evaluation] | None = field(default=None, compare=False, repr=False)
     journal: Journal | None = field(default=None, compare=False, repr=False)
     stop: threading.Event | None = field(default=None, compare=False, repr=False)
 

@@ -1,8 +1,9 @@
 """What the verdicts so far say about settings that were not tried: a Gaussian process over knob settings.
 
 It models the logarithm of the score minus what arithmetic expects (`avo.agents.appraisal`), so that without verdicts
-the arithmetic decides, and every verdict bends it near the setting that it judged. Rebuilt from the brief at each
-proposal; a few hundred verdicts take milliseconds.
+the arithmetic decides, and every verdict bends it near the setting that it judged. Where scores are measured and many
+more settings were compiled and predicted, there are two of them (`Corrected`): one from arithmetic to predictions, one
+from predictions to measurements. Rebuilt from the brief at each proposal; a few hundred verdicts take milliseconds.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Value = int | str
 Setting = Mapping[str, Value]
+Array = NDArray[np.float64]
 
 _STEP = 0.5  # distance of two neighbouring numbers on a scale
 _OTHER = 0.2  # distance of two different choices
 _ABSENT = 1.0  # distance where only one of two settings has the knob
 _DEVIATION = 0.2  # standard deviation of log score about what arithmetic expects, of a setting as a whole
 _EFFECT = 0.08  # standard deviation of what one value of one knob does wherever it is set
+_DEVIATION_MEASURED, _EFFECT_MEASURED = 0.12, 0.05  # the same about what the machine code lets expect
 _NOISE = 0.01
 _DARING = 0.6  # of the deviation that counts as a chance: below 1, what is known to be good comes first
 _FAILED = 0.9  # a candidate that failed counts as this much below the median, in log score
@@ -35,14 +39,39 @@ class Point:
     expected: float
 
 
-class Surrogate:
-    """Fitted on judged points and their scores; 0 or less marks one that failed."""
+class Model(Protocol):
+    """best: the largest log score so far."""
 
-    def __init__(self, points: Sequence[Point], scores: Sequence[float]) -> None:
+    best: float
+
+    def predict(self, points: Sequence[Point]) -> tuple[Array, Array]:
+        """Mean and standard deviation of the log score of each."""
+        ...
+
+    def improvement(self, points: Sequence[Point], bonus: Sequence[float]) -> Array:
+        """Expected improvement of the log score over the best so far; `bonus` is added to each mean."""
+        ...
+
+
+class Surrogate:
+    """Fitted on judged points and their scores; 0 or less marks one that failed.
+
+    deviation, effect: prior standard deviations of the log score about what is expected, of a setting as a whole, and
+    of what one value of one knob does wherever it is set.
+    """
+
+    def __init__(
+        self,
+        points: Sequence[Point],
+        scores: Sequence[float],
+        deviation: float = _DEVIATION,
+        effect: float = _EFFECT,
+    ) -> None:
         good = [math.log(s) for s in scores if s > 0]
         middle = float(np.median(good)) if good else 0.0
         logs = np.array([math.log(s) if s > 0 else middle - _FAILED for s in scores])
         rest = logs - np.array([p.expected for p in points])
+        self._deviation, self._effect = deviation, effect
         self._level = float(np.median(rest)) if len(rest) else 0.0
         self._points = list(points)
         self.best = max(good, default=middle)
@@ -50,32 +79,86 @@ class Surrogate:
         self._factor = np.linalg.cholesky(gram)
         self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, rest - self._level))
 
-    def predict(self, points: Sequence[Point]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation of the log score of each."""
+    def predict(self, points: Sequence[Point]) -> tuple[Array, Array]:
         cross = self._kernel(points, self._points)
         mean = np.array([p.expected for p in points]) + self._level + cross @ self._weights
         solved = np.linalg.solve(self._factor, cross.T)
-        own = np.array([_DEVIATION**2 + _EFFECT**2 * len(p.setting) for p in points])
+        own = np.array([self._deviation**2 + self._effect**2 * len(p.setting) for p in points])
         variance = own - np.sum(solved**2, axis=0)
         return mean, np.sqrt(np.maximum(variance, 1e-9))
 
-    def improvement(self, points: Sequence[Point], bonus: Sequence[float]) -> NDArray[np.float64]:
-        """Expected improvement of the log score over the best so far; `bonus` is added to each mean."""
-        mean, deviation = self.predict(points)
-        deviation = _DARING * deviation
-        gap = mean + np.asarray(bonus) - self.best
-        z = gap / deviation
-        density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-        below = np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in z])
-        found: NDArray[np.float64] = gap * below + deviation * density
-        return found
+    def improvement(self, points: Sequence[Point], bonus: Sequence[float]) -> Array:
+        return expected_improvement(*self.predict(points), self.best, bonus)
 
-    def _kernel(self, left: Sequence[Point], right: Sequence[Point]) -> NDArray[np.float64]:
+    def _kernel(self, left: Sequence[Point], right: Sequence[Point]) -> Array:
         apart, alike = distances([p.setting for p in left], [p.setting for p in right])
-        return _DEVIATION**2 * np.exp(-apart) + _EFFECT**2 * alike
+        return self._deviation**2 * np.exp(-apart) + self._effect**2 * alike
 
 
-def distances(left: Sequence[Setting], right: Sequence[Setting]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+class Corrected:
+    """Predictions, as far as there are any, bent by measurements.
+
+    known: points with their predicted scores (0: compiled in vain). judged: points with their measured scores.
+    waiting: points whose verdict is under way; they count as if it were what is expected, so that the next proposal
+    looks elsewhere.
+    """
+
+    def __init__(
+        self,
+        known: Sequence[tuple[Point, float]],
+        judged: Sequence[tuple[Point, float]],
+        waiting: Sequence[Point] = (),
+    ) -> None:
+        self._known = {_named(p): math.log(s) for p, s in known if s > 0}
+        self._predicted = Surrogate([p for p, _ in known], [s for _, s in known])
+        points, scores = [p for p, _ in judged], [s for _, s in judged]
+        self._measured = self._fitted(points, scores)
+        self.best = self._measured.best
+        if waiting:
+            mean, _ = self.predict(waiting)
+            self._measured = self._fitted([*points, *waiting], [*scores, *map(math.exp, mean)])
+
+    def _fitted(self, points: Sequence[Point], scores: Sequence[float]) -> Surrogate:
+        expected, _ = self._expected(points)
+        moved = [Point(p.setting, float(e)) for p, e in zip(points, expected, strict=True)]
+        return Surrogate(moved, scores, _DEVIATION_MEASURED, _EFFECT_MEASURED)
+
+    def _expected(self, points: Sequence[Point]) -> tuple[Array, Array]:
+        """Log of the predicted score: as it is where it is known, else what the known ones say of it."""
+        mean, deviation = self._predicted.predict(points)
+        for i, p in enumerate(points):
+            exact = self._known.get(_named(p))
+            if exact is not None:
+                mean[i], deviation[i] = exact, 0.0
+        return mean, deviation
+
+    def predict(self, points: Sequence[Point]) -> tuple[Array, Array]:
+        expected, unsure = self._expected(points)
+        mean, deviation = self._measured.predict(
+            [Point(p.setting, float(e)) for p, e in zip(points, expected, strict=True)]
+        )
+        return mean, np.sqrt(deviation**2 + unsure**2)
+
+    def improvement(self, points: Sequence[Point], bonus: Sequence[float]) -> Array:
+        return expected_improvement(*self.predict(points), self.best, bonus)
+
+
+def _named(point: Point) -> tuple[tuple[str, Value], ...]:
+    return tuple(sorted(point.setting.items()))
+
+
+def expected_improvement(mean: Array, deviation: Array, best: float, bonus: Sequence[float]) -> Array:
+    """Of a log score over the best so far (Jones, Schonlau, Welch 1998), the deviation taken by `_DARING`."""
+    deviation = _DARING * deviation
+    gap = mean + np.asarray(bonus) - best
+    z = gap / deviation
+    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    below = np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in z])
+    found: Array = gap * below + deviation * density
+    return found
+
+
+def distances(left: Sequence[Setting], right: Sequence[Setting]) -> tuple[Array, Array]:
     """(distance, number of knobs that stand alike) of every pair.
 
     The distance is a sum over the knobs: how far two numbers lie apart on a scale of doublings (stages: of single
@@ -84,20 +167,20 @@ def distances(left: Sequence[Setting], right: Sequence[Setting]) -> tuple[NDArra
     total = np.zeros((len(left), len(right)))
     alike = np.zeros((len(left), len(right)))
     for name in sorted({n for s in (*left, *right) for n in s}):
-        a, b = _column(left, name), _column(right, name)
+        codes: dict[Value | None, int] = {None: -1}
+        a, b = _column(left, name, codes), _column(right, name, codes)
         numbers = np.abs(a[0][:, None] - b[0][None, :])
-        words = (a[1][:, None] != b[1][None, :]) * _OTHER
-        both = ~np.isnan(numbers)
-        apart = np.where(both, np.nan_to_num(numbers) * _STEP, words)
-        absent = a[2][:, None] != b[2][None, :]
-        total += np.where(absent, _ABSENT, apart)
-        alike += (a[1][:, None] == b[1][None, :]) & a[2][:, None] & b[2][None, :]
+        same = a[1][:, None] == b[1][None, :]
+        apart = np.where(np.isnan(numbers), np.where(same, 0.0, _OTHER), numbers * _STEP)
+        here, there = a[1] >= 0, b[1] >= 0
+        total += np.where(here[:, None] != there[None, :], _ABSENT, apart)
+        alike += same & here[:, None]
     return total, alike
 
 
-def _column(settings: Sequence[Setting], name: str) -> tuple[NDArray[np.float64], NDArray[np.str_], NDArray[np.bool_]]:
-    """One knob over many settings: as a number on its scale (NaN: a word), as a word, and whether it is there."""
+def _column(settings: Sequence[Setting], name: str, codes: dict[Value | None, int]) -> tuple[Array, NDArray[np.int64]]:
+    """One knob over many settings: as a number on its scale (NaN: a word), and as a code (-1: it is not there)."""
     values = [s.get(name) for s in settings]
     linear = "stages" in name
     scale = [(float(v) if linear else math.log2(v)) if isinstance(v, int) and v > 0 else math.nan for v in values]
-    return np.array(scale), np.array([str(v) for v in values]), np.array([v is not None for v in values])
+    return np.array(scale), np.array([codes.setdefault(v, len(codes)) for v in values])

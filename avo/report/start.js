@@ -17,9 +17,6 @@ drawTiles();
 drawWorkloads();
 drawCharts();
 drawCommits();
-drawTried();
-drawCosts();
-drawFindings();
 drawFoot();
 if (DATA.candidates.length) {
   drawFilters();

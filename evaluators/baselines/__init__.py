@@ -142,6 +142,4 @@ def _seconds(call: Call, sets: int, inputs: Sequence[Tensor]) -> float:
     return best
 
 
-COPY = Baseline(
-    "copy", "the faster of a memcpy and a kernel that moves as many bytes in all", _copy, "limit", tunes=True
-)
+COPY = Baseline("copy", "the faster of a memcpy and a kernel that moves as many bytes in all", _copy, "limit")
