@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -56,6 +56,8 @@ class RunConfig(BaseModel):
     max_device_seconds: float | None = Field(default=None, gt=0)
     epsilon: float | None = Field(default=None, ge=0)
     window: int | None = Field(default=None, ge=0)
+    language: Literal["avo", "python"] = "avo"
+    accept_sandbox: Literal["full", "namespaces", "process"] = "full"
     workloads: dict[str, str | dict[str, Scalar]] = Field(default_factory=dict)
     agent_options: dict[str, Any] = Field(default_factory=dict)
     model_options: dict[str, Any] = Field(default_factory=dict)

@@ -17,6 +17,8 @@ from avo import choosing, plugins, workloads
 from avo.compiling import require_torch, require_triton
 from avo.config import DEFAULT_MAX_USD, RunConfig, Scalar, read_config, versions
 from avo.errors import UserMistake, unknown
+from avo.python_arm import begun, insist_agent
+from avo.python_arm import judge as python_judge
 from avo.stopping import EPSILON, WINDOW
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ def evolve(
     max_device_seconds: float | None = None,
     epsilon: float | None = None,
     window: int | None = None,
+    language: str | None = None,
+    accept_sandbox: str | None = None,
     observer: Observer | None = None,
 ) -> Run:
     """Evolves a kernel and returns the run: `.best`, `.candidates`, `.to_frame()`, shown as a table in a notebook.
@@ -74,15 +78,16 @@ def evolve(
     workloads: sizes instead of the target's own, or names of its sets ("decode"). program: a file to start from.
     model: whom the agent `avo` asks, which then is the agent unless another is named; max_usd, max_tokens: what that
     may cost; one that costs money needs either. max_device_seconds: of the devices. epsilon, window: stop where little
-    is left to gain (avo.stopping; by themselves where a model is asked; window=0: never). observer: called with each
-    event of `avo.events`, in this thread.
+    is left to gain (avo.stopping; by themselves where a model is asked; window=0: never). language: "python" for raw
+    Triton, judged in a sandbox; accept_sandbox: its weakest level that promotes. observer: called with each event of
+    `avo.events`, in this thread.
 
     Raises UserMistake, TargetError (of a target of your own), HarnessUnavailable, ArchiveError. Ctrl-C finishes what is
     under way and returns; a second one raises KeyboardInterrupt. What was recorded stays, for `avo.resume`.
     """
     flags: dict[str, Any] = {"steps": steps, "minutes": minutes, "seed": seed, "jobs": jobs}
     flags |= {"model": model, "max_usd": max_usd, "max_tokens": max_tokens, "max_device_seconds": max_device_seconds}
-    flags |= {"epsilon": epsilon, "window": window}
+    flags |= {"epsilon": epsilon, "window": window, "language": language, "accept_sandbox": accept_sandbox}
     if model is not None and agent is None:
         agent = "avo"
     flags |= {"target": _name(target, "target"), "hw": _name(hw, "hardware")}
@@ -263,11 +268,13 @@ def prepare(
     chip = choosing.chip(config.hw) if hardware is None or isinstance(hardware, str) else hardware
     if config.hw == choosing.AUTO:
         config = config.model_copy(update={"hw": chip.name})
-    if _named(evaluator):
+    if _named(evaluator) and config.language != "python":
         config = config.model_copy(update={"evaluator": choosing.judge(config.evaluator, chip)})
     if config.jobs is None:
         config = config.model_copy(update={"jobs": choosing.jobs(config.evaluator)})
-    job = _target(config, target)
+    if config.language == "python" and _named(agent):
+        insist_agent(config.agent)
+    job = begun(config, _target(config, target), chip)
     available: dict[str, Any] = {"jobs": config.jobs, "seed": config.seed, "hardware": chip}
     if config.model is not None and _named(agent):
         available["model"], config = _asked(config)
@@ -275,7 +282,9 @@ def prepare(
     if _named(agent):
         maker = plugins.create("agent", config.agent, available, _taken(config))
     judge: Any = evaluator
-    if _named(evaluator):
+    if _named(evaluator) and config.language == "python" and config.evaluator == "local":
+        judge = python_judge(config)
+    elif _named(evaluator):
         judge = plugins.create("evaluator", config.evaluator, available, config.evaluator_options)
     whole = {key: _full(getattr(config, key)) for key in ("target", "hw", "agent", "evaluator")}
     if config.program is not None:
@@ -347,7 +356,7 @@ def _target(config: RunConfig, given: str | Target | None) -> Target:
     from evaluators.loading import ready
 
     job = plugins.load("target", config.target) if given is None or isinstance(given, str) else given
-    if config.program is not None:
+    if config.program is not None and config.language == "avo":
         from avo.files import read_program
 
         text, _ = read_program(config.program)

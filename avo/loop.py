@@ -201,7 +201,7 @@ class Loop:
                 return
             self._recorded[k] = None
             if k == 0:
-                digest, text = named(self._target.seed)
+                digest, text = named(self._target.start or self._target.seed)
                 self._proposed(0, Named(Proposal(text, rationale="the seed program of the target"), digest, SEED_AGENT))
             else:
                 brief = self._brief(k, seen)

@@ -15,6 +15,7 @@ from avo.agents.protocol import Brief, Judged, Left, Proposal
 from avo.agents.sweeping import EVALUATIONS
 from avo.errors import UserMistake
 from avo.history import Comparison, History, notes_of
+from avo.python_arm import begun
 
 if TYPE_CHECKING:
     from archive.archive import Archive
@@ -86,11 +87,12 @@ def brief_of(store: Archive, record: Record) -> Brief:
                 f"run {record.id} was begun in Python with {name[1:-1]}, so its {kind} has no name to go by"
             )
     job = plugins.load("target", config.target)
-    if config.program is not None:
+    if config.program is not None and config.language == "avo":
         from avo.files import read_program
 
         job = replace(job, seed=read_program(config.program)[0])
-    target = complete(workloads.retarget(job, config.workloads.values()))
+    chip = choosing.chip(config.hw)
+    target = begun(config, complete(workloads.retarget(job, config.workloads.values())), chip)
     history = History.of(store, record.id)
     if not len(history):
         raise UserMistake(f"the seed program of run {record.id} is not judged yet: avo evolve --resume {record.id}")
@@ -99,7 +101,7 @@ def brief_of(store: Archive, record: Record) -> Brief:
         k=_next(store, record.id, history),
         seed=record.seed,
         target=target,
-        hardware=choosing.chip(config.hw),
+        hardware=chip,
         parent=best,
         best=best,
         candidates=history.all(),

@@ -37,8 +37,6 @@ class WorkloadSet:
     hidden: tuple[Workload, ...] = ()
     checks: tuple[Workload, ...] = ()
     summary: str = ""
-    torch: Literal["glue", "any"] = "glue"
-    inplace: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,11 @@ class Target:
     from the named distribution by its declared dtype. unit: what the score counts. opens: what an agent may change.
     tier: largest relative L2 distance allowed between the exact and the rounded meaning. sets: other public sizes that
     a person may choose by name.
+
+    For raw Python candidates alone. start: the file that a run of them begins with; empty in every other run. torch:
+    which torch calls `run` may make; "glue" is memory, views, casts and elementwise arithmetic, so that the work has to
+    be done by Triton kernels; "any" is everything. inplace: output -> the input in whose memory it is returned; every
+    other output is a new tensor and every other input is only read.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Target:
     opens: Literal["schedule", "numerics", "all"] = "schedule"
     tier: float = 2e-2
     summary: str = ""
+    start: str = ""
     torch: Literal["glue", "any"] = "glue"
     inplace: Mapping[str, str] = field(default_factory=dict)
     sets: Mapping[str, WorkloadSet] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-Form = Literal["program", "schedule", "diff", "edits"]
+Form = Literal["program", "schedule", "diff", "edits", "python"]
 
 
 class Unreadable(Exception):
@@ -50,6 +50,7 @@ _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)"
 _KERNEL = re.compile(r"^[ \t]*kernel\s+\w+[ \t]*(?:@\s*\w+.*)?(?:#.*)?$", re.MULTILINE)
 _SCHEDULE = re.compile(r"^[ \t]*(?:schedule\b(?:[ \t]+\w+)*|kernels\s+\w+.*)[ \t]*(?:#.*)?$", re.MULTILINE)
 _REMARK = re.compile(r"^[\s*_>#-]*(why|expect|parent)[*_]*\s*:[*_]*\s*(\S.*?)\s*$", re.IGNORECASE | re.MULTILINE)
+_RUN = re.compile(r"^(?:def\s+run\b|run\s*=|from\s.*\brun\b)", re.MULTILINE)
 _HUNK = re.compile(r"^@@(?:\s*-(\d+)(?:,\d+)?\s+\+\d+(?:,\d+)?\s*@@.*|.*)$")
 
 
@@ -61,12 +62,17 @@ def remarks(text: str) -> Remarks:
     return Remarks(str(given.get("why") or ""), _ratio(given.get("expect")), str(given.get("parent") or "").strip("`"))
 
 
-def read_answer(text: str, parent: str) -> Answer:
+PYTHON_HOW = "a whole Python file with `def run`, or a unified diff against the file, in one ``` fence"
+
+
+def read_answer(text: str, parent: str, language: Literal["avo", "python"] = "avo") -> Answer:
     """The program that an answer means. parent: the program that diffs and edits are against.
 
     Raises Unreadable where there is none, or where a diff does not apply.
     """
     said = remarks(text)
+    if language == "python":
+        return replace(_read_python(text, parent), why=said.why, expect=said.expect, parent=said.parent)
     document = _json(text)
     if document is not None:
         body = document.get("program") or document.get("schedule") or document.get("diff") or document.get("edits")
@@ -96,6 +102,23 @@ def _read(text: str, parent: str) -> Answer:
     if found is not None:
         return found
     raise problem or Unreadable(f"there is no program in the answer. Send {HOW}")
+
+
+def _read_python(text: str, parent: str) -> Answer:
+    """The last fence with a file or a diff in it, or the whole text where that is a file."""
+    document = _json(text) or {}
+    given = document.get("program") or document.get("diff")
+    bodies = [given] if isinstance(given, str) else [m[2] for m in _FENCE.finditer(text)]
+    problem: Unreadable | None = None
+    for body in reversed(bodies or [text]):
+        if any(_HUNK.match(row) for row in body.splitlines()):
+            try:
+                return Answer(apply_diff(parent, body), "diff")
+            except Unreadable as error:
+                problem = problem or error
+        elif _RUN.search(body):
+            return Answer(body.strip("\n") + "\n", "python")
+    raise problem or Unreadable(f"there is no `run` in the answer. Send {PYTHON_HOW}")
 
 
 def _body(text: str, parent: str, loose: bool) -> Answer | None:

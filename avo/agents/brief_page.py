@@ -80,6 +80,10 @@ def document(brief: Brief, last: int = _LAST) -> dict[str, Any]:
 def page(brief: Brief, most: int = LARGEST, how: str = ANSWER) -> str:
     """The brief in Markdown, in at most about `most` tokens: the oldest verdicts go first, then the legal values that
     the language's part says anyway. how: what it says of how to answer."""
+    if brief.language == "python":
+        from avo.agents.python_page import python_page
+
+        return python_page(brief)
     text = ""
     for last in (_LAST, 8, 4, 2, 1):
         text = _page(document(brief, last) | {"answer": how}, True)
@@ -244,6 +248,8 @@ def times(c: Judged) -> list[dict[str, Any]]:
 def change(brief: Brief, c: Judged) -> str:
     from avo.report.derive import change as between
 
+    if brief.language == "python":
+        return ""  # a file has no directives to pair
     parent = next((p for d in c.parents if (p := brief.find(d)) is not None), None)
     return between(parent.text, c.text) if parent is not None and parent.text != c.text else ""
 

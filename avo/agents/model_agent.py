@@ -24,7 +24,7 @@ from avo.models.calling import REPLIED, WAITS, Lacks, Unkept, Waits, converse
 from avo.models.protocol import Message, Model, Reply, Request, Result, takes
 
 MAX_TOKENS = 16_000  # of one reply, with what the model thinks
-PROMPTS = ("system", "operator", "repair", "supervisor")
+PROMPTS = ("system", "operator", "repair", "supervisor", "python")
 _JUDGED = "Verdict: "
 _LIMITS = ("usd", "tokens")
 
@@ -134,10 +134,12 @@ class ModelAgent:
     # One question and one repair ----------------------------------------------------------------------
 
     def _answer(self, brief: Brief, advice: str) -> Proposal:
-        limited = self._grammar and "gbnf" in takes(self._model) and not self._lacks(brief, "grammar")
+        python = brief.language == "python"
+        limited = not python and self._grammar and "gbnf" in takes(self._model) and not self._lacks(brief, "grammar")
         grammar = reply_grammar(brief, "gbnf") if limited else ""
         told = (Message("user", page(brief) + advice),)
-        request = Request(self._prompts["system"].text, told, self._max_tokens, grammar=grammar)
+        system = self._prompts["python" if python else "system"].text
+        request = Request(system, told, self._max_tokens, grammar=grammar)
         request, reply = self._free(request, brief)
         answer, problem = look(reply, brief)
         rounds = [problem]
@@ -266,7 +268,12 @@ class ModelAgent:
     # What the journal says of this line ---------------------------------------------------------------
 
     def _uses_tools(self, brief: Brief) -> bool:
-        if self._tools is False or "tools" not in takes(self._model) or self._lacks(brief, "tools"):
+        if (
+            brief.language == "python"
+            or self._tools is False
+            or "tools" not in takes(self._model)
+            or self._lacks(brief, "tools")
+        ):
             return False
         if self._tools:
             return True

@@ -117,6 +117,11 @@ class Brief:
     stop: threading.Event | None = field(default=None, compare=False, repr=False)
 
     @property
+    def language(self) -> Literal["avo", "python"]:
+        """What candidates of this run are written in."""
+        return "python" if self.target.start else "avo"
+
+    @property
     def entropy(self) -> int:
         """64 bits that depend on the run's seed and k alone, to seed any generator."""
         return entropy(self.seed, self.k)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from avo.agents.answer import HOW, Answer, Unreadable, read_answer
 from avo.agents.protocol import Brief, Judged
 from avo.models.protocol import Reply
+from avo.programs import named
+from avo.python_arm import trouble
 
 if TYPE_CHECKING:
     from dsl.diagnostics import Diagnostic
@@ -27,11 +29,11 @@ def look(reply: Reply, brief: Brief) -> tuple[Answer | None, str]:
 def look_at(text: str, brief: Brief, parent: str = "") -> tuple[Answer | None, str]:
     """The same of a text. parent: the candidate that it edits, by the start of its digest; as the text says without."""
     try:
-        answer = read_answer(text, brief.parent.text)
+        answer = read_answer(text, brief.parent.text, brief.language)
         answer = replace(answer, parent=parent or answer.parent)
         named = edited(answer, brief)
         if named is not brief.parent:
-            answer = replace(read_answer(text, named.text), parent=answer.parent)
+            answer = replace(read_answer(text, named.text, brief.language), parent=answer.parent)
     except Unreadable as error:
         return None, str(error)
     return answer, problem_in(answer, brief)
@@ -56,6 +58,8 @@ def problem_in(answer: Answer, brief: Brief) -> str:
     from dsl.parser import parse
     from dsl.printer import digest
 
+    if brief.language == "python":
+        return trouble(answer.text) or _known(brief, named(answer.text)[0])
     try:
         program = parse(answer.text)
         found = errors_in(program, brief)
@@ -66,11 +70,15 @@ def problem_in(answer: Answer, brief: Brief) -> str:
     if found:
         shown = "\n".join(d.render(answer.text) for d in found[:8])
         return shown + (f"\n... and {len(found) - 8} more" if len(found) > 8 else "")
-    known = brief.find(digest(program))
-    if known is not None:
-        score = f", {known.value:.5g} {known.evaluation.unit}" if known.value else ""
-        return f"this program was judged already, as proposal {known.k}: {known.status}{score}. Send another"
-    return ""
+    return _known(brief, digest(program))
+
+
+def _known(brief: Brief, digest: str) -> str:
+    known = brief.find(digest)
+    if known is None:
+        return ""
+    score = f", {known.value:.5g} {known.evaluation.unit}" if known.value else ""
+    return f"this program was judged already, as proposal {known.k}: {known.status}{score}. Send another"
 
 
 def errors_in(program: Program, brief: Brief) -> list[Diagnostic]:

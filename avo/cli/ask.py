@@ -24,6 +24,9 @@ def ask(
     evaluator: Annotated[
         str | None, typer.Option(help="Who judges a new run. [default: local]", metavar="EVALUATOR")
     ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Of a new run: avo, or python for raw Triton.", metavar="LANGUAGE")
+    ] = None,
     workload: WorkloadOption = None,
     parent: Annotated[
         str | None, typer.Option(help="Start from this candidate instead of the best.", metavar="DIGEST")
@@ -33,7 +36,7 @@ def ask(
 ) -> None:
     """Print the brief of the next step: task, program, knobs, bottleneck, last verdicts, language, how to answer.
 
-    With --target (or --hw, --workload, --evaluator) it begins a run and has its seed program judged first.
+    With --target (or --hw, --workload, --evaluator, --language) it begins a run and has its seed program judged first.
 
     Example: avo ask --target attention --hw b200 > brief.md
     """
@@ -44,9 +47,15 @@ def ask(
     from avo.errors import UserMistake
     from avo.outside import begin, brief_of, started_from
 
-    flags: dict[str, Any] = {"target": target, "hw": hw, "evaluator": evaluator, "archive": archive}
+    flags: dict[str, Any] = {
+        "target": target,
+        "hw": hw,
+        "evaluator": evaluator,
+        "archive": archive,
+        "language": language,
+    }
     flags["workloads"] = {str(n): w for n, w in enumerate(workload, 1)} if workload else None
-    fresh = any(flags[key] is not None for key in ("target", "hw", "evaluator", "workloads"))
+    fresh = any(flags[key] is not None for key in ("target", "hw", "evaluator", "language", "workloads"))
     if fresh and run is not None:
         raise UserMistake("--run names a run that is there and --target begins a new one; give one of them")
     where = archive or DEFAULT_ARCHIVE

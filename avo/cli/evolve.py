@@ -96,6 +96,17 @@ def evolve(
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="One setting of the TOML file; repeatable.", metavar="key=value")
     ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            help="What candidates are written in: avo, or python: raw Triton in a sandbox. [default: avo]",
+            metavar="LANGUAGE",
+        ),
+    ] = None,
+    accept_sandbox: Annotated[
+        str | None,
+        typer.Option(help="Of python: the weakest sandbox whose verdicts promote. [default: full]", metavar="LEVEL"),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -117,6 +128,7 @@ def evolve(
 
     flags: dict[str, Any] = {"target": target, "hw": hw, "steps": steps, "minutes": minutes, "seed": seed}
     flags |= {"agent": agent, "evaluator": evaluator, "archive": archive, "program": program, "jobs": jobs}
+    flags |= {"language": language, "accept_sandbox": accept_sandbox}
     flags |= {"model": model, "max_usd": max_usd, "max_tokens": max_tokens, "max_device_seconds": max_device_seconds}
     flags |= {"epsilon": epsilon, "window": window}
     if model is not None and agent is None and resume is None:

@@ -53,7 +53,7 @@ def tell(
         if named:
             brief = outside.started_from(brief, named)
         try:
-            answer = read_answer(text, brief.parent.text)
+            answer = read_answer(text, brief.parent.text, brief.language)
         except Unreadable as error:
             raise UserMistake(f"{file}: {error}. Nothing was recorded") from None
         proposal = outside.proposal_of(answer, brief.parent, why, expect)

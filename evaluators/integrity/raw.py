@@ -68,6 +68,7 @@ class RawEvaluator:
         self._own_pool = pool is None
         self._pool = pool or WorkerPool(jobs + 1)  # each candidate uses one up: one more is on its way
         self._seed = secrets.randbits(63) if seed is None else seed
+        self._drawn = seed is None
         self.level: sandbox.Level = level or sandbox.best()
         self.accept: sandbox.Level = accept
         self._timeout = run_timeout
@@ -136,8 +137,9 @@ class RawEvaluator:
 
     @property
     def key(self) -> str:
-        """Names the configuration that verdicts depend on."""
-        return f"raw level={self.level} accept={self.accept} seed={self._seed} timeout={self._timeout:g}"
+        """Names the configuration that verdicts depend on. A seed that was drawn is another each time, on purpose."""
+        seed = "drawn" if self._drawn else self._seed
+        return f"raw level={self.level} accept={self.accept} seed={seed} timeout={self._timeout:g}"
 
     def close(self) -> None:
         """Ends the workers."""
