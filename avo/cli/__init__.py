@@ -46,6 +46,7 @@ VERBS = {
     "eval": ("evaluate", "Judge one program as a run does."),
     "reproduce": ("reproduce", "Judge a candidate again, and compare."),
     "recheck": ("recheck", "Judge the champions of an archive again."),
+    "profile": ("profile", "Name what limits a program on the device."),
     "export": ("export", "Write a package that runs without avo."),
     "bench": ("bench", "Measure programs beside the best libraries."),
     "audit": ("audit", "Try a target, or raw Python, for cheats."),
