@@ -357,6 +357,25 @@ class Archive:
         with self._db.reading() as connection:
             return {row.key: to_spend(row) for row in connection.execute(query)}
 
+    def costs(self, run: int) -> list[tuple[str, str, int, Spend, tuple[int, ...]]]:
+        """(stage, model, entries, sum, the steps it was booked for) of everything in the ledger, most wall time first.
+
+        Steps are given where a model was asked: there are as many as calls that cost something.
+        """
+        c = ledger.c
+        query = select_spend().add_columns(c.stage, c.model, func.count().label("entries"))
+        query = query.where(c.run_id == run).group_by(c.stage, c.model)
+        steps = select(c.stage, c.model, c.k).where(c.run_id == run, c.model != "", c.k.is_not(None)).distinct()
+        with self._db.reading() as connection:
+            rows = connection.execute(query).all()
+            booked: dict[tuple[str, str], list[int]] = {}
+            for stage, model, k in connection.execute(steps):
+                booked.setdefault((stage, model), []).append(k)
+        found = [
+            (r.stage, r.model, r.entries, to_spend(r), tuple(sorted(booked.get((r.stage, r.model), ())))) for r in rows
+        ]
+        return sorted(found, key=lambda row: -row[3].wall_s)
+
     def bookings(self, run: int) -> list[Booking]:
         with self._db.reading() as connection:
             query = select(ledger).where(ledger.c.run_id == run).order_by(ledger.c.id)

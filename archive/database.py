@@ -78,8 +78,8 @@ class Database:
         with self._lock, explained(self.where, self.busy_s):
             connection = self._write.raw_connection()
             try:
-                connection.execute("VACUUM")  # type: ignore[attr-defined]
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[attr-defined]
+                connection.execute("VACUUM")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             finally:
                 connection.close()
 

@@ -112,7 +112,8 @@ class _Reader:
         if first is None:
             raise ArchiveError(f"{self.name} is empty; `avo archive export` writes a file to import")
         self._check_head(first[1])
-        place, batch = 0, []
+        place = 0
+        batch: list[dict[str, Any]] = []
         seen = dict.fromkeys(_PLACE, 0)
         end: Any = None
         for count, row in rows:

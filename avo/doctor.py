@@ -99,13 +99,64 @@ def _triton() -> Iterator[Finding]:
 
 
 def _gpu() -> Iterator[Finding]:
-    tools = [t for t in ("nvidia-smi", "rocm-smi") if shutil.which(t)]
-    devices = [p for p in ("/dev/nvidia0", "/dev/kfd") if os.path.exists(p)]
-    if not tools and not devices:
-        yield Finding("gpu", "ok", "none: times are predicted, kernels run in the interpreter")
+    """What is here to measure on, and what is missing for it."""
+    from evaluators.device import chip_of, local_devices
+
+    devices = local_devices()
+    if not devices:
+        tools = [t for t in ("nvidia-smi", "rocm-smi") if shutil.which(t)]
+        nodes = [p for p in ("/dev/nvidia0", "/dev/kfd") if os.path.exists(p)]
+        if not tools and not nodes:
+            told = "none: times are predicted, kernels run in the interpreter; avo bench and avo profile need one"
+            yield Finding("gpu", "ok", told)
+            return
+        advice = (
+            "look at nvidia-smi or rocm-smi, at CUDA_VISIBLE_DEVICES, and whether this torch is built for the driver"
+        )
+        yield Finding("gpu", "warn", f"found {', '.join([*tools, *nodes])}, but no device answers", advice)
         return
-    named = ", ".join([*tools, *devices])
-    yield Finding("gpu", "ok", f"found {named}; this version predicts times all the same and measures none")
+    for device in devices:
+        chip = chip_of(device)
+        memory = f"{device.memory_bytes >> 30} GiB"
+        name = f"gpu {device.index}"
+        if chip is None:
+            yield Finding(
+                name, "warn", f"{device.name}, {memory}: avo knows no peaks of it, so nothing is measured on it"
+            )
+            continue
+        driver = f", driver {device.driver}" if device.driver else ""
+        trouble = device.warnings() + ([f"it is cut up by MIG: a slice is no {chip.name}"] if device.mig else [])
+        told = f"{device.name} ({chip.name}), {memory}{driver}" + "".join(f"; {w}" for w in trouble)
+        yield Finding(
+            name, "warn" if trouble else "ok", told, "times will be worse than those of a free card" if trouble else ""
+        )
+    yield from _measuring()
+
+
+def _measuring() -> Iterator[Finding]:
+    """The software that a measurement needs beside the device."""
+    if not has_torch():
+        return  # said already
+    build = metadata.version("torch")
+    if "+cpu" in build:
+        yield Finding(
+            "torch for the gpu", "fail", f"torch {build} is built for the CPU", "install the build that fits the driver"
+        )
+    compilers = [c for c in (os.environ.get("CC"), "gcc", "clang", "cc") if c and shutil.which(c)]
+    if compilers:
+        yield Finding("launchers", "ok", f"{compilers[0]} compiles the launcher of a kernel")
+    else:
+        yield Finding(
+            "launchers", "fail", "no C compiler: Triton compiles a little launcher for each kernel", "install gcc"
+        )
+    from avo.profiling_access import access
+
+    found = access()
+    if found.ncu:
+        yield Finding("profiler", "ok", f"Nsight Compute: {found.ncu}")
+    else:
+        other = "Proton and events are used" if found.proton else "events alone are used"
+        yield Finding("profiler", "warn", f"avo profile: {other}, for {found.why_not}")
 
 
 def _temporary() -> Iterator[Finding]:

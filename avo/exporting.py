@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -115,7 +116,13 @@ def _benchmark(path: Path) -> Benchmark:
     from evaluators.benchmark import Benchmark
 
     try:
-        return Benchmark.model_validate_json(read_text(str(path)))
+        found = json.loads(read_text(str(path)))
+    except ValueError as error:
+        raise UserMistake(f"{path} is not JSON: {error}") from None
+    if isinstance(found, dict) and "benchmark" in found:  # as benchmarks/data/bench keeps it, with more beside it
+        found = found["benchmark"]
+    try:
+        return Benchmark.model_validate(found)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the document"

@@ -21,7 +21,7 @@ from typing import IO, Any
 from pydantic import BaseModel, ConfigDict
 
 from dsl.hardware import HARDWARE, Hardware
-from evaluators import nvml
+from evaluators import amd, nvml
 from evaluators.failures import Unavailable
 
 
@@ -112,8 +112,17 @@ def _through_torch() -> list[DeviceFacts]:
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
         done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, timeout=120, check=True)
         rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-        return [DeviceFacts(**{**row, "name": f"{row['name']} {row.pop('arch')}".strip()}) for row in rows]
+        return [_facts(row) for row in rows]
     return []
+
+
+def _facts(row: dict[str, Any]) -> DeviceFacts:
+    """Of what torch says, with what AMD's own library adds where it is there."""
+    arch = row.pop("arch", "")
+    more: dict[str, Any] = {}
+    if row.get("vendor") == "amd" and (device := amd.by_index(row["index"])) is not None:
+        more = device.facts()
+    return DeviceFacts(**{**row, "name": f"{row['name']} {arch}".strip(), **more})
 
 
 # -- which chip it is ----------------------------------------------------------------------------------------------

@@ -82,16 +82,32 @@ class Measuring(LocalEvaluator):
         self.chip = hardware
         self.regime = regime or RACING
         self._run_s = run_s
-        self.slots = (
-            list(slots) if slots is not None else [Slot(f, self._cache.folder, simulate=simulate) for f in found]
-        )
+        self.warnings = [w for f in found for w in f.warnings()]
+        self.slots = list(slots) if slots is not None else self._leased(found, simulate)
         self._queue = Queue(self.slots)
         self._threads = ThreadPoolExecutor(max_workers=self.compilers, thread_name_prefix="avo-compile")
-        self.warnings = [w for f in found for w in f.warnings()]
         self.noise: NoiseFloor | None = None
         self._lock_counts = threading.Lock()
         self._counts: dict[str, int] = {}
         self._device_s: defaultdict[int, float] = defaultdict(float)
+
+    def _leased(self, found: Sequence[DeviceFacts], simulate: bool) -> list[Slot]:
+        """A slot for each device that no other run of avo has. Raises Unavailable where all are taken."""
+        free: list[Slot] = []
+        taken: Unavailable | None = None
+        for facts in found:
+            slot = Slot(facts, self._cache.folder, simulate=simulate)
+            try:
+                slot.lease()
+                free.append(slot)
+            except Unavailable as failure:
+                taken = failure
+                self.warnings.append(f"device {facts.index}, {facts.name}, is left out: {failure.message}")
+        if not free and taken is not None:
+            super().close()
+            self._cache.close()
+            raise taken
+        return free
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -140,6 +156,7 @@ class Measuring(LocalEvaluator):
 
     def _compile_gate(self, case: Case, bench: Bench) -> Evidence:
         """As everywhere; then the sizes that correctness will run, so that the device only launches."""
+        self._cache.used()
         lowered = gates.lower_step(case)
         gates.insist_room(case, lowered)
         self._build(case, bench, case.target.workloads)
@@ -251,6 +268,7 @@ class Measuring(LocalEvaluator):
             if why := timing.suspicious([s for s in samples if s.arm == 0]):
                 evidence = {"samples": [s.model_dump() for s in samples]}
                 raise Rejected(Status.SUSPICIOUS, f"{name}: {why}", evidence)
+            self._note_throttles(samples)
             timed.graphs[name] = bool(answer["graphs"])
             found[name] = samples
             if own:
@@ -276,6 +294,13 @@ class Measuring(LocalEvaluator):
                 case.slot = slot
                 self._device_s[id(case)] += slot.busy_s - before
         return reply.result, reply.log
+
+    def _note_throttles(self, samples: Sequence[Sample]) -> None:
+        """What holds clocks down beside the power limit, which is the card as it is, is told once."""
+        for reason in sorted({t for s in samples for t in s.throttles} - {"power cap"}):
+            told = f"the device was throttled while it timed: {reason}"
+            if told not in self.warnings:
+                self.warnings.append(told)
 
     def _note_overclock(self, case: Case) -> None:
         highest = (case.slot or self.slots[0]).facts.max_sm_mhz

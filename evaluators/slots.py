@@ -54,6 +54,11 @@ class Slot:
         self._extra_s = LOAD_S
         self._worked: float | None = None  # when the worker that is at work last was
 
+    def lease(self, wait_s: float = 0.0) -> None:
+        """Raises Unavailable where another run of avo has the device."""
+        if not self._simulated:
+            self._lease.take(wait_s)
+
     def warm(self) -> None:
         self._pool.warm(("device",))
 
@@ -63,8 +68,7 @@ class Slot:
         seconds: what the candidate may take. Raises what the pool raises; what fails while preparing is Unavailable.
         """
         with self._lock:
-            if not self._simulated:
-                self._lease.take(wait_s=60.0)
+            self.lease(wait_s=60.0)
             if not self.worker:
                 self.worker = self._call("device_facts", {}, 60.0).result
             if self._worked is None or time.monotonic() - self._worked > COLD_S:

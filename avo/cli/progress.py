@@ -66,6 +66,7 @@ class State:
     note: str = ""
     noise: str = ""  # what the same program twice differs by on this device
     busy: float | None = None
+    told: list[str] = field(default_factory=list)  # warnings that came up while it went
     first: float | None = None  # when the first verdict of this session came
 
     def recall(self, history: History) -> None:
@@ -113,6 +114,7 @@ class State:
             self.noise = f"{deviation:.2%} a pair (a program against itself, {pairs} pairs)"
         if isinstance(busy, int | float):
             self.busy = float(busy)
+        self.told += [str(w) for w in environment.get("warnings", ()) if str(w) not in self.told]
         self.first = self.first or time.monotonic()
 
     def pace(self) -> str:
@@ -182,8 +184,10 @@ class Lines:
 
     def __call__(self, event: Event) -> None:
         state = self.state
-        quiet = not state.noise
+        quiet, told = not state.noise, len(state.told)
         state.see(event)
+        for warning in state.told[told:] if state.before < state.done - 1 else ():  # the first are on the start screen
+            say(f"warning: {tame(warning)}")
         if quiet and state.noise:
             say(f"noise floor: {state.noise}")
         match event:
@@ -270,6 +274,8 @@ class Panel:
             grid.add_row("noise", state.noise)
         if pace := state.pace():
             grid.add_row("device", pace)
+        if state.told:
+            grid.add_row("warning", Text(tame(state.told[-1]), style="yellow"))
         if state.note:
             grid.add_row("", Text(tame(state.note), style="yellow"))
         return grid

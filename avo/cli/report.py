@@ -29,6 +29,10 @@ def report(
             metavar="PATH",
         ),
     ] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Serve the page on this machine, and keep it live.")] = False,
+    port: Annotated[
+        int, typer.Option("--port", help="With --serve; 0 takes any that is free.", min=0, max=65535)
+    ] = 8484,
     table_only: Annotated[bool, typer.Option("--no-html", help="Write no page.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -41,6 +45,9 @@ def report(
     from avo.report import render_table, to_json
     from avo.report.build import build_model
 
+    if serve:
+        _serve(archive, run, port)
+        return
     with reading(archive) as store:
         model = build_model(store, run)
         page = html or page_name(model.run.id, store.where)
@@ -65,6 +72,20 @@ def page_name(run: int, where: str) -> Path:
         place = str(Path(place).resolve().relative_to(Path.cwd()))
     name = re.sub(r"[^A-Za-z0-9_.]+", "-", place.removesuffix(".db")).strip("-.")[-60:]
     return Path(f"avo-report-{name or 'archive'}-{run}.html")
+
+
+def _serve(archive: str | None, run: int | None, port: int) -> None:
+    from avo.cli.console import say
+    from avo.config import DEFAULT_ARCHIVE
+    from avo.errors import UserMistake
+    from avo.report.server import serve
+
+    try:
+        serve(archive or DEFAULT_ARCHIVE, run, port, lambda address: say(f"{address}  (Ctrl-C ends it)"))
+    except OSError as error:
+        raise UserMistake(f"port {port} cannot be used: {error.strerror or error}; try --port 0") from None
+    except KeyboardInterrupt:
+        say()
 
 
 def write_page(model: ReportModel, place: Path) -> Path:

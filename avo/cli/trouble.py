@@ -17,6 +17,7 @@ _KNOWN: tuple[tuple[str, str, int], ...] = (
     ("dsl.diagnostics", "ProgramError", REJECTED),
     ("dsl.hardware", "UnknownHardware", MISTAKE),
     ("evaluators.target", "TargetError", MISTAKE),
+    ("evaluators.device", "NoDevice", MISTAKE),
     ("evaluators.failures", "Unavailable", UNAVAILABLE),
     ("evaluators.failures", "WorkerFailure", REJECTED),
     ("archive.errors", "Held", UNAVAILABLE),

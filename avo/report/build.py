@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from avo.history import History
 from avo.report.derive import Gain, complete
-from avo.report.model import BudgetInfo, Candidate, ChipInfo, ReportModel, RunInfo, TargetInfo
+from avo.report.model import BudgetInfo, Candidate, ChipInfo, Cost, ReportModel, RunInfo, TargetInfo, Tried
 from avo.report.promotion import facts
 from evaluators.evaluation import Evaluation
 
@@ -33,7 +34,8 @@ def build_model(archive: Archive, run: int | None = None) -> ReportModel:
                 measured = past.evaluation.mode == "measured"
                 low, high = (1 / against.high, 1 / against.low) if measured else (None, None)
                 gains[past.k] = (1 / against.ratio, low, high)
-    hypotheses = {t.k: t for t in archive.hypotheses(row.id) if t.k is not None}
+    tested_all = archive.hypotheses(row.id)
+    hypotheses = {t.k: t for t in tested_all if t.k is not None}
     promotions = archive.promotions(row.id)
     costs = archive.spend_by(row.id, "k")
     candidates = []
@@ -64,7 +66,7 @@ def build_model(archive: Archive, run: int | None = None) -> ReportModel:
         )
     evaluations = list(judged.values())
     mode = _mode(evaluations)
-    return complete(
+    model = complete(
         candidates,
         gains,
         run=_run(row),
@@ -74,7 +76,28 @@ def build_model(archive: Archive, run: int | None = None) -> ReportModel:
         mode_reason=_reason(evaluations, mode),
         budget=_budget(row, max((c.k for c in found), default=0), _spent(archive.spend(row.id))),
         versions={str(k): str(v) for k, v in row.versions.items()},
+        tried=tuple(
+            Tried(
+                k=t.k,
+                claim=t.hypothesis.claim,
+                bottleneck=t.hypothesis.bottleneck,
+                expected=t.hypothesis.expected_gain,
+                actual=t.actual_gain,
+            )
+            for t in tested_all
+        ),
     )
+    return model.model_copy(update={"costs": _costs(archive, row.id, model)})
+
+
+def _costs(archive: Archive, run: int, model: ReportModel) -> tuple[Cost, ...]:
+    """The ledger by stage and model; a model's gain is that of the winning line's commits that it was asked for."""
+    gains = {c.k: c.gain for c in model.commits if c.line and c.gain}
+    found = []
+    for stage, name, entries, spend, steps in archive.costs(run):
+        gained = math.prod(gains[k] for k in steps if k in gains) if name else None
+        found.append(Cost(stage=stage, model=name, entries=entries, gained=gained, **asdict(spend)))
+    return tuple(found)
 
 
 def _run(row: Run) -> RunInfo:

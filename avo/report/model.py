@@ -167,6 +167,33 @@ class Commit(_Frozen):
     reason: str = ""
 
 
+class Tried(_Frozen):
+    """A hypothesis and what came of it. `expected` and `actual` are ratios to the parent (1.05: 5% faster); `actual` is
+    None where the candidate has no score, `k` where it was nominated and never tried."""
+
+    k: int | None
+    claim: str
+    bottleneck: str = ""
+    expected: float | None = None
+    actual: float | None = None
+
+
+class Cost(_Frozen):
+    """What one stage, or one model in it, used over the run. `entries`: lines of the ledger. `usd` None: a price is
+    unknown. `gained`: the product of the gains of the winning line's commits that were proposed with it."""
+
+    stage: str
+    model: str = ""
+    entries: int
+    usd: float | None = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_cached: int = 0
+    device_s: float = 0.0
+    wall_s: float = 0.0
+    gained: float | None = None
+
+
 class BestPoint(_Frozen):
     """From proposal `k` on, `digest` with `score` was the best so far."""
 
@@ -202,6 +229,8 @@ class ReportModel(_Frozen):
     candidates: tuple[Candidate, ...] = ()
     commits: tuple[Commit, ...] = ()
     running_best: RunningBest = RunningBest()
+    tried: tuple[Tried, ...] = ()
+    costs: tuple[Cost, ...] = ()
 
     @property
     def kind(self) -> Kind:

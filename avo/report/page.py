@@ -14,23 +14,38 @@ import base64
 import hashlib
 import html
 import json
+import math
 from collections import Counter
 from importlib import resources
 from typing import Any
 
-from avo.report.model import Candidate, ReportModel, finite
+from avo.report.model import Candidate, ReportModel, Tried, finite
 
 FULL = 2000  # candidates that are kept in full, beside commits, their ancestors and flagged ones
 LIMIT = 25_000_000  # bytes of the file
+TRIED = 12  # hypotheses that are told
 
-SCRIPTS = ("data.js", "charts.js", "overview.js", "tree.js", "text.js", "evidence.js", "panel.js", "start.js")
+SCRIPTS = (
+    "data.js",
+    "charts.js",
+    "overview.js",
+    "findings.js",
+    "tree.js",
+    "text.js",
+    "evidence.js",
+    "panel.js",
+    "start.js",
+)
 
 
-def render_html(model: ReportModel, full: int = FULL, limit: int = LIMIT) -> str:
-    """The page as text. Keeps all candidates up to `full`; beyond, or above `limit` bytes, the most telling ones."""
+def render_html(model: ReportModel, full: int = FULL, limit: int = LIMIT, *, live: str | None = None) -> str:
+    """The page as text. Keeps all candidates up to `full`; beyond, or above `limit` bytes, the most telling ones.
+
+    live: the version of what it shows, for a page that a server keeps current; it may ask that server and no other.
+    """
     keep = full
     while True:
-        page = _page(model, _payload(model, keep))
+        page = _page(model, _payload(model, keep), live)
         # A lower bound ends the loop: commits, ancestors and flagged candidates stay in, whatever they weigh.
         if len(page) <= limit or keep <= 1:
             return page
@@ -60,6 +75,17 @@ def kept(model: ReportModel, full: int) -> set[int]:
             seen.add(k)
             waiting += parents.get(k, ())
     return keep | seen
+
+
+def told(model: ReportModel) -> list[Tried]:
+    """The hypotheses that teach most: those furthest from what came of them first, what never was tried last."""
+
+    def gap(t: Tried) -> float:
+        if t.actual is None or t.expected is None or t.actual <= 0 or t.expected <= 0:
+            return -1.0
+        return abs(math.log(t.actual / t.expected))
+
+    return sorted(model.tried, key=lambda t: (-gap(t), t.k if t.k is not None else -1))[:TRIED]
 
 
 class _Tables:
@@ -92,7 +118,7 @@ def _rounded(value: Any) -> Any:
 def _payload(model: ReportModel, full: int) -> dict[str, Any]:
     keep = kept(model, full)
     tables = _Tables()
-    head = model.model_dump(by_alias=True, exclude={"candidates"})
+    head = model.model_dump(by_alias=True, exclude={"candidates", "tried"})
     known = {c.k: c for c in model.candidates}
     rows = [_row(c, keep, known, tables) for c in sorted(model.candidates, key=lambda c: c.k) if c.k in keep]
     omitted = Counter(c.outcome for c in model.candidates if c.k not in keep)
@@ -102,6 +128,8 @@ def _payload(model: ReportModel, full: int) -> dict[str, Any]:
         "counts": model.outcomes(),
         "total": len(model.candidates),
         "omitted": dict(omitted),
+        "tried": [t.model_dump() for t in told(model)],
+        "tried_total": len(model.tried),
         "lines": list(tables.lines),
         "values": [json.loads(v) for v in tables.values],
     }
@@ -134,20 +162,20 @@ def _row(c: Candidate, keep: set[int], known: dict[int, Candidate], tables: _Tab
     return row
 
 
-def _page(model: ReportModel, payload: dict[str, Any]) -> str:
+def _page(model: ReportModel, payload: dict[str, Any], live: str | None) -> str:
     files = resources.files("avo.report")
     style = files.joinpath("page.css").read_text("utf-8")
-    script = (
-        '(() => {\n"use strict";\n' + "\n".join(files.joinpath(name).read_text("utf-8") for name in SCRIPTS) + "\n})();"
-    )
+    names = SCRIPTS if live is None else (*SCRIPTS, "live.js")
+    script = '(() => {\n"use strict";\n' + "\n".join(files.joinpath(n).read_text("utf-8") for n in names) + "\n})();"
     title = f"avo: {model.target.name} on {model.chip.name}"
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        "base-uri 'none'; form-action 'none'" + ("" if live is None else "; connect-src 'self'")
     )
     parts = {
         "POLICY": html.escape(policy),
         "TITLE": html.escape(title),
+        "VERSION": html.escape(live or ""),
         "STYLE": style,
         "SCRIPT": script,
         "DATA": escaped_json(payload),

@@ -17,6 +17,9 @@ drawTiles();
 drawWorkloads();
 drawCharts();
 drawCommits();
+drawTried();
+drawCosts();
+drawFindings();
 drawFoot();
 if (DATA.candidates.length) {
   drawFilters();

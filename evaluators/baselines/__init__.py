@@ -142,4 +142,6 @@ def _seconds(call: Call, sets: int, inputs: Sequence[Tensor]) -> float:
     return best
 
 
-COPY = Baseline("copy", "the faster of a memcpy and a kernel that moves as many bytes in all", _copy, "limit")
+COPY = Baseline(
+    "copy", "the faster of a memcpy and a kernel that moves as many bytes in all", _copy, "limit", tunes=True
+)

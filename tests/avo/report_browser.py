@@ -92,6 +92,9 @@ class Browser:
         return message
 
     def open(self, path: Path, width: int = 1024, height: int = 900, dark: bool = False, fragment: str = "") -> Page:
+        return self.visit(path.resolve().as_uri() + fragment, width, height, dark)
+
+    def visit(self, address: str, width: int = 1024, height: int = 900, dark: bool = False) -> Page:
         target = self.call("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         page = Page(self, session)
@@ -100,7 +103,7 @@ class Browser:
         page.resize(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         page.call("Emulation.setEmulatedMedia", {"features": [scheme]})
-        page.call("Page.navigate", {"url": path.resolve().as_uri() + fragment})
+        page.call("Page.navigate", {"url": address})
         page.wait("document.documentElement?.hasAttribute('data-ready')")
         return page
 

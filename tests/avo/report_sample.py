@@ -6,7 +6,7 @@ import hashlib
 import random
 
 from avo.report.derive import complete
-from avo.report.model import BudgetInfo, Candidate, ChipInfo, ReportModel, RunInfo, TargetInfo
+from avo.report.model import BudgetInfo, Candidate, ChipInfo, Cost, ReportModel, RunInfo, TargetInfo, Tried
 from evaluators.evaluation import GATES, Evaluation, GateResult, Score, Status, WorkloadResult, score
 
 ALGORITHM = """kernel attention
@@ -244,4 +244,27 @@ def sample(count: int = 60, seed: int = 1, measured: bool = False, hostile: bool
         mode_reason="" if measured else "no b200 in this machine",
         budget=BudgetInfo(steps=count, steps_used=count, minutes=8, minutes_used=5.4),
         versions={"avo": "0.1.0", "triton": "3.9.0", "python": "3.11.9"},
+        tried=_tried(candidates, "measured" if measured else "predicted", hostile),
+        costs=(
+            Cost(stage="evaluate", entries=count, wall_s=312.5, device_s=41.0 if measured else 0.0),
+            Cost(stage="propose", model="m-large", entries=9, usd=0.31, tokens_in=41_000, tokens_out=3_200, gained=1.4),
+            Cost(stage="propose", model=HOSTILE if hostile else "m-free", entries=2, usd=None, tokens_in=800),
+        ),
     )
+
+
+def _tried(candidates: list[Candidate], kind: str, hostile: bool) -> tuple[Tried, ...]:
+    """Every proposal expected 20%, the last nomination was never tried."""
+    scores = {c.k: getattr(c.score, kind) for c in candidates}
+    rows = [
+        Tried(
+            k=c.k,
+            claim=HOSTILE if hostile else f"a deeper pipeline hides latency ({c.k})",
+            bottleneck="load latency",
+            expected=1.2,
+            actual=scores[c.k] / scores[c.parents[0]] if scores[c.k] and scores[c.parents[0]] else None,
+        )
+        for c in candidates
+        if c.parents
+    ]
+    return (*rows, Tried(k=None, claim="two tiles at once", expected=1.1))

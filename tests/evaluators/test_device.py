@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -301,6 +304,22 @@ def test_a_candidate_that_turns_wrong_after_some_calls_is_caught() -> None:
     assert not all(errors.judge(f, "bf16").passed for f in result["timed"][0]["figures"])
     result, _ = device_tasks.screen_task({"arm": arm, "checks": [asked] * 2, "timed": [asked], "pick": 0}, ())
     assert not all(errors.judge(f, "bf16").passed for f in result["timed"][0]["figures"])
+
+
+def test_a_rehearsal_goes_through_a_whole_first_look_and_leaves_nothing(tmp_path: Path) -> None:
+    code = """
+import json
+from evaluators.interpreter import install
+install()
+from evaluators import device_tasks, errors, rehearsal
+found = rehearsal.rehearse()
+print(json.dumps([len(found["rows"]), len(found["timed"]), len(device_tasks._jobs), len(device_tasks._call_s)]))
+right = [f for row in found["rows"] for o in row["outputs"] for f in o["figures"]]
+assert right and all(errors.judge(f, "bf16").passed for f in right)
+"""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.stdout.strip() == "[4, 1, 0, 0]", done.stderr[-800:]
 
 
 @pytest.mark.gpu

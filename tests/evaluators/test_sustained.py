@@ -41,13 +41,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_arms_take_turns_and_the_ratio_is_that_of_their_times(clock: Clock) -> None:
     arms = {"one": clock.passes(2e-4), "two": clock.passes(4e-4), "three": clock.passes(3e-4)}
     found = measure(arms, regime=SHORT)
-    assert [s.arm for s in found.samples] == [0, 1, 2, 2, 1, 0] * 3
+    rounds = [[s.arm for s in found.samples[i : i + 6]] for i in (0, 6, 12)]
+    assert all(r == r[::-1] and set(r) == {0, 1, 2} for r in rounds), "each round is a palindrome"
+    assert len({tuple(r) for r in rounds}) > 1, "nobody has the same neighbours in all of them"
     ratio = found.ratio("one", over="two")
     assert ratio.value == pytest.approx(0.5) and ratio.low == pytest.approx(ratio.high)
     assert found.seconds("three") == pytest.approx(3e-4)
     assert [s.calls for s in found.of("one")] == [5] * 6  # a millisecond of each
     assert found.trouble is None and found.heat is None and not found.graphs
     assert Measurement.model_validate_json(found.model_dump_json()) == found
+
+
+def test_two_arms_run_abba(clock: Clock) -> None:
+    found = measure({"one": clock.passes(2e-4), "two": clock.passes(4e-4)}, regime=SHORT)
+    assert [s.arm for s in found.samples] == [0, 1, 1, 0] * 3
 
 
 def test_calls_go_round_the_sets_of_inputs() -> None:

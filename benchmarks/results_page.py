@@ -1,0 +1,436 @@
+"""The results page and the champions, from stored data alone.
+
+    python benchmarks/results_page.py                      writes docs/results/h200.md and configs/champions/h200/
+    python benchmarks/results_page.py take RESULTS.json... takes tables of benchmarks/champions.py up into the data,
+                                                           with what avo predicts for each of their points
+
+Data: benchmarks/data/bench/CHIP/ (tables of `avo bench`, raw samples included) and benchmarks/data/runs/ (measured
+runs). A table that was measured twice under the same name is kept as the newer one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+
+from avo.benchmark_page import conditions, interval, markdown, sustained
+from dsl.hardware import hardware
+from dsl.parser import parse
+from evaluators.benchmark import Benchmark, Interval
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "benchmarks" / "data" / "bench"
+RUNS = ROOT / "benchmarks" / "data" / "runs"
+
+# (target, set) -> what was hoped for: over which arm, at least what ratio of speeds
+GOALS: dict[tuple[str, str], tuple[str | None, float, str]] = {
+    ("attention", "public"): ("plain", 1.02, "1.02x the plain kernel's best setting"),
+    ("matmul", "public"): (None, 0.95, "0.95x cuBLAS"),
+    ("matmul", "decode"): (None, 1.0, "1.0x cuBLAS"),
+    ("rmsnorm", "public"): (None, 1.0, "1.0x torch.compile"),
+    ("layernorm", "public"): (None, 1.0, "1.0x torch.compile"),
+    ("softmax", "public"): (None, 1.0, "1.0x torch.compile"),
+}
+PLAIN = ("plain Triton", "plain lazy")
+
+
+def tables(chip: str) -> list[dict[str, Any]]:
+    """Those at the public sizes first."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((DATA / chip).glob("*.json"))]
+    return sorted(found, key=lambda item: (item["set"] != "public", bool(item.get("part")), named(item)))
+
+
+def named(item: dict[str, Any]) -> str:
+    benchmark = item["benchmark"]
+    return f"{benchmark['target']}_{item['set']}" + (f"_{item['part'].replace('=', '')}" if item.get("part") else "")
+
+
+# Taking up ----------------------------------------------------------------------------------------
+
+
+def take(paths: list[Path]) -> None:
+    for path in paths:
+        for item in json.loads(path.read_text(encoding="utf-8")):
+            found = Benchmark.model_validate(item["benchmark"])
+            if part := part_of(found, item["set"]):
+                item["part"] = part
+            item["predicted"] = predictions(found)
+            folder = DATA / found.hardware
+            folder.mkdir(parents=True, exist_ok=True)
+            place = folder / f"{named(item)}.json"
+            place.write_text(json.dumps(item, separators=(",", ":")) + "\n", encoding="utf-8")
+            print(f"{place.relative_to(ROOT)}: {len(found.rows)} workloads", flush=True)
+
+
+def part_of(found: Benchmark, chosen: str) -> str:
+    """What the workloads of a table have in common where they are only some of their set: `b=4`; else nothing."""
+    from evaluators.targets import target
+
+    job = target(found.target)
+    whole = job.workloads if chosen == "public" else job.chosen(chosen).workloads
+    kept = [w for w in whole if w.name in {r.workload for r in found.rows}]
+    if len(kept) == len(whole):
+        return ""
+    for axis, extent in kept[0].sizes.items():
+        if all(w.sizes[axis] == extent for w in kept) and any(w.sizes[axis] != extent for w in whole):
+            return f"{axis}={extent}"
+    return "some"
+
+
+def predictions(found: Benchmark) -> dict[str, Any]:
+    """What the model says of every point, with the compiler that is here."""
+    from importlib import metadata
+
+    from avo.workloads import workload
+    from dsl.lowering import lower
+    from dsl.work import work
+    from evaluators.compiler import Compiler
+    from evaluators.failures import WorkerFailure
+    from evaluators.inputs import extents
+    from evaluators.pool import WorkerPool
+    from evaluators.prediction import predict
+    from evaluators.targets import target
+
+    chip, job = hardware(found.hardware), target(found.target)
+    seconds: dict[str, dict[str, float]] = {}
+    with WorkerPool(2) as pool:
+        compiler = Compiler(pool)
+        for arm in found.arms:
+            if arm.program is None:
+                continue
+            program = parse(arm.program)
+            lowered = lower(program, chip)
+            for row in found.rows:
+                size = workload(row.workload, job)
+                sizes = extents(program.algorithm, size)
+                try:
+                    made = []
+                    for kernel in lowered.kernels:
+                        launch = kernel.specialise(sizes, size.params)
+                        code = compiler.compile(lowered.source, kernel.name, launch, chip)
+                        made.append((launch, code, kernel.profile(sizes, size.params)))
+                except WorkerFailure as failure:
+                    print(f"  {arm.name}, {row.workload}: {failure.message}", flush=True)
+                    continue
+                needed = work(parse(job.seed), sizes, size.params)
+                seconds.setdefault(arm.name, {})[row.workload] = predict(made, chip, needed).seconds
+    return {"triton": metadata.version("triton"), "seconds": seconds}
+
+
+# Champions ----------------------------------------------------------------------------------------
+
+
+def champions(items: list[dict[str, Any]], folder: Path) -> list[tuple[str, list[str]]]:
+    """Writes each program that is the best somewhere, and beside each table its measurements. Returns what is where."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    made = []
+    for item in items:
+        found = Benchmark.model_validate(item["benchmark"])
+        texts = {a.name: a for a in found.arms if a.program is not None}
+        stem = named(item)
+        won: dict[str, list[dict[str, Any]]] = {}
+        for row, outcome in found.best_programs():
+            state = outcome.state.model_dump(mode="json")
+            won.setdefault(outcome.arm, []).append(
+                {
+                    "workload": row.workload,
+                    "seconds": outcome.seconds,
+                    "rate": outcome.rate,
+                    "unit": found.unit,
+                    "best_baseline": row.best_baseline,
+                    "speed_over_it": outcome.speed.model_dump() if outcome.speed else None,
+                    "of_floor": outcome.of_floor,
+                    "of_ceiling": outcome.of_ceiling,
+                    "state": state,
+                    "samples_s": [s.seconds for s in row.measurement.of(outcome.arm)] if row.measurement else [],
+                }
+            )
+        listed = []
+        for name, rows in won.items():
+            file = f"{stem}_{name}.avo"
+            (folder / file).write_text(texts[name].program or "", encoding="utf-8")
+            facts = {
+                "program": file,
+                "digest": texts[name].digest,
+                "target": found.target,
+                "hardware": found.hardware,
+                "set": item["set"],
+                "mode": "measured",
+                "date": found.date,
+                "device": found.device,
+                "versions": found.versions,
+                "regime": {**found.regime.facts(), "rounds": found.rounds},
+                "ceilings": {k: found.ceilings[k] for k in ("flops", "bytes_per_s")},
+                "workloads": rows,
+            }
+            (folder / f"{stem}_{name}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+            listed.append(f"{file} ({len(rows)})")
+        made.append((stem, listed))
+    return made
+
+
+# The page -----------------------------------------------------------------------------------------
+
+
+def page(chip: str, items: list[dict[str, Any]], kept: list[tuple[str, list[str]]]) -> str:
+    title = hardware(chip).title
+    first = Benchmark.model_validate(items[0]["benchmark"])
+    intro = (
+        "Written by `python benchmarks/results_page.py` from `benchmarks/data/`; do not edit. Every ratio is of one "
+        "run, in one regime, arms in turns, with its 95% interval; above 1 is faster. Programs are the schedules of "
+        f"`configs/candidates/{chip}.toml`, written by hand from what is known to be good on the chip; those that were "
+        f"the best somewhere are in `configs/champions/{chip}/`. They were chosen on the samples that are shown, which "
+        "flatters a little, and an interval of so few rounds is narrower than the truth."
+    )
+    heads = [
+        *("target", "sizes", "best programs over the best baseline", "over the plain kernel"),
+        *("of what the card sustains", "hoped for", ""),
+    ]
+    lines = [
+        *(f"# Results on one {title}, measured", "", intro, ""),
+        *(f"First table: {conditions(first)}. {_capital(sustained(first))}.", ""),
+        *("| " + " | ".join(heads) + " |", "|---|---|---|---|---:|---|---|"),
+    ]
+    for item in items:
+        found = Benchmark.model_validate(item["benchmark"])
+        lines.append(_summary(item, found))
+    lines += [
+        "",
+        "Sizes: the target's public ones or one of its sets (`avo targets NAME`).",
+        "",
+    ]
+    lines += ["## What did not work", "", *[f"- {one}" for one in missing(items)], ""]
+    lines += ["## Prediction", "", *predicted(items), ""]
+    if told := runs():
+        lines += ["## Runs of the heuristic from the naive seed", "", *told, ""]
+    lines += ["## Champions", "", "| table | programs (sizes where each is the best) |", "|---|---|"]
+    lines += [f"| {stem} | {', '.join(listed)} |" for stem, listed in kept]
+    table = "--bench benchmarks/data/bench/h200/matmul_public.json"
+    example = f"avo export configs/champions/h200/matmul_public_*.avo {table} -o matmul_h200"
+    lines += ["", "Each has its measurements beside it as JSON. To ship them:", "", "```", example, "```", ""]
+    lines += ["## Tables", ""]
+    for item in items:
+        found = Benchmark.model_validate(item["benchmark"])
+        lines += [markdown(found).replace("### ", f"### {item['set']}: ", 1)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _summary(item: dict[str, Any], found: Benchmark) -> str:
+    over = found.dispatched()
+    plain = over_plain(found)
+    goal = GOALS.get((found.target, item["set"])) if not item.get("part") else None
+    best = [o.of_ceiling for _, o in found.best_programs()]
+    ceiling = math.exp(sum(math.log(x) for x in best if x) / len(best)) if best and all(best) else None
+    verdict = ""
+    if goal is not None:
+        reached = plain if goal[0] == "plain" else over
+        verdict = "" if reached is None else "reached" if reached.value >= goal[1] else "missed"
+    sizes = item["set"] + (f", {item['part']}" if item.get("part") else "")
+    return (
+        f"| {found.target} | {sizes} ({len(found.rows)}) | {interval(over)} | {interval(plain)} | "
+        f"{'-' if ceiling is None else f'{ceiling:.3f}'} | {goal[2] if goal else ''} | {verdict} |"
+    )
+
+
+def over_plain(found: Benchmark) -> Interval | None:
+    """The best programs over the plain kernel at its best single setting for each of causal and not.
+
+    None where its two settings were not both measured.
+    """
+    from evaluators.benchmark import _mean, _speed
+
+    if not {*PLAIN} <= {a.name for a in found.arms}:
+        return None
+    best: dict[bool, str] = {}
+    for causal in (False, True):
+        rows = [r for r in found.rows if r.workload.endswith(f"causal={int(causal)}")]
+        times = {n: [o.seconds for r in rows if (o := r.outcome(n)) and o.seconds] for n in PLAIN}
+        whole = {n: sum(map(math.log, t)) for n, t in times.items() if len(t) == len(rows) and rows}
+        if whole:
+            best[causal] = min(whole, key=lambda n: whole[n])
+    speeds = []
+    for row, outcome in found.best_programs():
+        causal = row.workload.endswith("causal=1")
+        speeds.append(_speed(row.measurement, outcome.arm, best.get(causal)))
+    known = [s for s in speeds if s is not None]
+    return _mean(known) if len(known) == len(found.rows) else None
+
+
+def missing(items: list[dict[str, Any]]) -> list[str]:
+    from avo.benchmark_page import trouble
+
+    said = []
+    for item in items:
+        found = Benchmark.model_validate(item["benchmark"])
+        said += [f"{named(item)}: {one}" for one in trouble(found)]
+        rested = [r.workload for r in found.rows if _rested(r)]
+        if rested:
+            said.append(
+                f"{named(item)}: before {len(rested)} of {len(found.rows)} workloads the card had rested (it drew less "
+                "than half of what it drew then), so that the first rounds ran at other clocks than the last; ratios "
+                "are paired within rounds"
+            )
+        said += _neighbours(item, found)
+    for goal in GOALS:
+        said += _of_goal(items, *goal)
+    return said or ["Nothing that was tried."]
+
+
+def _neighbours(item: dict[str, Any], found: Benchmark) -> list[str]:
+    """Where all rounds had one order, each arm had one neighbour on the way there and another on the way back."""
+    worst = (0.0, "")
+    for row in found.rows:
+        if row.measurement is None or len(row.measurement.names) < 3:
+            continue
+        count = 2 * len(row.measurement.names)
+        rounds = [row.measurement.samples[i : i + count] for i in range(0, len(row.measurement.samples), count)]
+        if len({tuple(s.arm for s in one) for one in rounds}) > 1:
+            return []
+        for place, name in enumerate(row.measurement.names):
+            ways: tuple[list[float], list[float]] = ([], [])
+            for one in rounds:
+                pair = [s.seconds for s in one if s.arm == place]
+                ways[0].append(math.log(pair[0]))
+                ways[1].append(math.log(pair[1]))
+            apart = abs(sum(ways[0]) - sum(ways[1])) / len(rounds)
+            worst = max(worst, (apart, name))
+    if worst[0] < 0.03:
+        return []
+    return [
+        f"{named(item)}: all rounds had one order, and who ran before an arm is part of its time (after one that draws "
+        f"little power it runs faster): up to {math.expm1(worst[0]):.1%} between its two turns ({worst[1]}). Later "
+        "versions change the order from round to round"
+    ]
+
+
+def _of_goal(items: list[dict[str, Any]], target: str, chosen: str) -> list[str]:
+    over, ratio, what = GOALS[target, chosen]
+    same = [i for i in items if i["benchmark"]["target"] == target and i["set"] == chosen and not i.get("part")]
+    if not same:
+        return [f"{target} ({chosen}): not measured; {what} was hoped for"]
+    found = Benchmark.model_validate(same[0]["benchmark"])
+    reached = over_plain(found) if over == "plain" else found.dispatched()
+    if reached is None:
+        one = interval(found.dispatched("plain Triton"))
+        return [
+            f"{target} ({chosen}): {what} was hoped for and is not decided. The plain kernel ran at one setting a kind "
+            f"there (lazy where not causal), over which the best programs are at {one}; where both of its settings "
+            "were measured, see the table above"
+        ]
+    if reached.value >= ratio:
+        return []
+    worst, where = min(((o.speed.value, r.workload) for r, o in found.best_programs() if o.speed), default=(0.0, ""))
+    return [f"{target} ({chosen}): {interval(reached)} where {what} was hoped for; worst {worst:.3f} at {where}"]
+
+
+def _rested(row: Any) -> bool:
+    if row.measurement is None or row.measurement.before.watts is None:
+        return False
+    drew = [s.watts for s in row.measurement.samples if s.watts is not None]
+    return bool(drew) and row.measurement.before.watts < 0.5 * sum(drew) / len(drew)
+
+
+def predicted(items: list[dict[str, Any]]) -> list[str]:
+    """Rank correlation and regret of the first choice, on every point that was measured."""
+    heads = [
+        *("table", "points", "Spearman", "regret of the first choice, mean", "worst"),
+        "predicted / measured, geometric mean",
+    ]
+    lines = [
+        "What avo predicts for every program and size above, with the compiler named below, held against the measured "
+        "times: the rank correlation over all points of a table, and how much slower than the best program the one is "
+        "that the prediction would choose (mean and worst over the sizes).",
+        *("", "| " + " | ".join(heads) + " |", "|---|---:|---:|---:|---:|---:|"),
+    ]
+    versions = set()
+    pooled: list[tuple[float, float]] = []
+    for item in items:
+        found = Benchmark.model_validate(item["benchmark"])
+        told = item.get("predicted", {}).get("seconds", {})
+        versions.add(item.get("predicted", {}).get("triton", "?"))
+        points, regrets = [], []
+        for row in found.rows:
+            here = [
+                (told[o.arm][row.workload], o.seconds)
+                for o in row.outcomes
+                if o.seconds and not o.reason and row.workload in told.get(o.arm, {})
+            ]
+            points += [(p / row.floor_s, m / row.floor_s) for p, m in here]
+            if len(here) > 1:
+                regrets.append(min(here)[1] / min(m for _, m in here) - 1)
+        if len(points) < 3:
+            continue
+        pooled += points
+        ratio = math.exp(sum(math.log(p / m) for p, m in points) / len(points))
+        mean = sum(regrets) / len(regrets) if regrets else math.nan
+        worst = max(regrets, default=math.nan)
+        cells = (named(item), len(points), f"{spearman(points):.3f}", f"{mean:.1%}", f"{worst:.1%}", f"{ratio:.2f}")
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    if pooled:
+        lines.append(f"| all | {len(pooled)} | {spearman(pooled):.3f} | | | |")
+    lines += [
+        "",
+        "Times are taken over the speed of light of their size, so that large sizes do not make the correlation.",
+    ]
+    told = ", ".join(sorted(versions))
+    lines.append(f"Predicted from machine code of Triton {told}; measured with the version that each table names.")
+    return lines
+
+
+def spearman(points: list[tuple[float, float]]) -> float:
+    a, b = (np.array(x) for x in zip(*points, strict=True))
+    ranks = [np.argsort(np.argsort(x)) for x in (a, b)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def runs() -> list[str]:
+    """What is kept of measured runs of `avo evolve`."""
+    lines = []
+    for path in sorted(RUNS.glob("h200_*.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        good = [r for r in data["rows"] if r["status"] == "ok" and all(r["measured_s"])]
+        if not good:
+            continue
+        best = min(good, key=lambda r: sum(map(math.log, r["measured_s"])))
+        pairs = zip(good[0]["measured_s"], best["measured_s"], strict=True)
+        gain = math.exp(sum(math.log(a / b) for a, b in pairs) / len(best["measured_s"]))
+        lines.append(
+            f"- {path.stem} ({data['date']}, Triton {data['versions'].get('triton', '?')}): `{data['command']}`, "
+            f"{len(data['rows'])} candidates, {len(good)} accepted; the best is {gain:.2f}x the seed (candidate "
+            f"{best['k']}: `{'; '.join(best['schedule'])}`)"
+        )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", nargs="?", choices=["take"])
+    parser.add_argument("paths", nargs="*", type=Path)
+    parser.add_argument("--hw", default="h200")
+    flags = parser.parse_args()
+    if flags.verb == "take":
+        take(flags.paths)
+    items = tables(flags.hw)
+    kept = champions(items, ROOT / "configs" / "champions" / flags.hw)
+    place = ROOT / "docs" / "results" / f"{flags.hw}.md"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(page(flags.hw, items, kept), encoding="utf-8")
+    print(f"{place.relative_to(ROOT)}: {len(items)} tables, {sum(len(x) for _, x in kept)} champions")
+
+
+if __name__ == "__main__":
+    main()

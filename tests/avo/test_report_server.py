@@ -1,0 +1,91 @@
+"""The served report: current while a run goes on, for this machine alone, and it disturbs nobody."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from report_browser import Browser, find
+
+from avo.report.server import serve
+
+
+@pytest.fixture
+def address(evolved: Path) -> Iterator[str]:
+    """Of a server on the run of `evolved`, which the end of the test process ends."""
+    ready: list[str] = []
+    up = threading.Event()
+
+    def started(where: str) -> None:
+        ready.append(where)
+        up.set()
+
+    threading.Thread(target=serve, args=("avo.db", None, 0, started), daemon=True).start()
+    assert up.wait(20)
+    yield ready[0]
+
+
+def get(address: str, path: str, host: str | None = None) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(address.split("/")[2], timeout=20)
+    connection.request("GET", path, headers={"Host": host} if host else {})
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode("utf-8")
+
+
+def add(k: int, text: str) -> None:
+    """One more candidate, by a writer beside the server."""
+    from archive.archive import open_archive
+
+    with open_archive("avo.db") as store, store.claim(1) as writer:
+        writer.add_candidate(k, f"{k:016x}", text, agent="me", parents=[0])
+
+
+def test_the_page_follows_the_archive(address: str) -> None:
+    code, page = get(address, "/")
+    assert code == 200 and "connect-src &#x27;self&#x27;" in page and page.count("</html>") == 1
+    code, text = get(address, "/state")
+    before = json.loads(text)
+    assert code == 200 and before["run"] == 1 and not before["running"]
+    add(5, "kernel changed\n")
+    after = json.loads(get(address, "/state")[1])
+    assert after["version"] != before["version"] and after["candidates"]["pending"] == 1
+    assert get(address, "/nothing")[0] == 404
+
+
+def test_only_requests_that_name_this_machine_are_answered(address: str) -> None:
+    assert get(address, "/state", host="evil.example")[0] == 403
+    assert get(address, "/", host="127.0.0.1.evil.example:80")[0] == 403
+    assert get(address, "/state", host="localhost:1234")[0] == 200
+
+
+def test_what_cannot_be_served_is_told(cli: Callable[..., Any], evolved: Path, address: str) -> None:
+    told = cli("report", "--serve", "--archive", "none.db")
+    assert told.code == 2 and "there is no archive at none.db" in told.err
+    told = cli("report", "9", "--serve", "--port", "0")
+    assert told.code == 2 and "holds no run 9" in told.err
+    port = address.split(":")[2].strip("/")
+    told = cli("report", "--serve", "--port", port)
+    assert told.code == 2 and f"port {port} cannot be used" in told.err
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(find() is None, reason="no Chromium or Chrome on PATH (apt-get install chromium)")
+def test_a_browser_sees_the_run_go_on(address: str) -> None:
+    executable = find()
+    assert executable is not None
+    with Browser(executable) as browser:
+        page = browser.visit(address + "#p1")
+        assert page.evaluate("document.querySelectorAll('[role=treeitem]').length") == 5
+        assert page.evaluate("document.querySelector('#live').textContent").startswith("Live")
+        add(5, "kernel changed\n")
+        page.wait("document.querySelectorAll('[role=treeitem]').length === 6")
+        assert page.evaluate("location.hash") == "#p1"
+        page.click("#live")
+        assert page.evaluate("document.querySelector('#live').textContent") == "Live: paused"
+        assert page.trouble() == []
+        assert {u.rsplit("/", 1)[1] for u in page.requests()} <= {"state", "", "#p1"}

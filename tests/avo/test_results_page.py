@@ -1,0 +1,57 @@
+"""The committed results: the page is what the data makes, champions are legal programs, and they can be shipped."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from avo.exporting import exported
+from dsl.check import check
+from dsl.hardware import hardware
+from dsl.parser import parse
+from dsl.printer import digest
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAMPIONS = sorted((ROOT / "configs" / "champions" / "h200").glob("*.avo"))
+
+
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("results_page", ROOT / "benchmarks" / "results_page.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_and_the_champions_are_what_the_data_makes(maker: Any, tmp_path: Path) -> None:
+    items = maker.tables("h200")
+    kept = maker.champions(items, tmp_path)
+    assert maker.page("h200", items, kept) == (ROOT / "docs" / "results" / "h200.md").read_text(encoding="utf-8")
+    here = {p.name: p.read_text() for p in tmp_path.iterdir()}
+    assert here == {p.name: p.read_text() for p in (ROOT / "configs" / "champions" / "h200").iterdir()}
+
+
+@pytest.mark.parametrize("path", CHAMPIONS, ids=lambda p: p.stem)
+def test_a_champion_is_a_legal_program_with_measurements_that_name_their_regime(path: Path) -> None:
+    program = parse(path.read_text())
+    assert not [d for d in check(program, hardware("h200")) if d.severity == "error"]
+    facts = json.loads(path.with_suffix(".json").read_text())
+    assert facts["digest"] == digest(program) and facts["mode"] == "measured"
+    assert facts["regime"]["name"] == "sustained" and facts["versions"]["triton"] and facts["device"]["name"]
+    assert facts["workloads"] and all(w["samples_s"] and w["seconds"] for w in facts["workloads"])
+
+
+def test_champions_are_exported_with_their_measured_sizes() -> None:
+    mine = [str(p) for p in CHAMPIONS if p.stem.startswith("matmul_public")]
+    package, variants = exported(mine, bench=ROOT / "benchmarks/data/bench/h200/matmul_public.json")
+    assert len(mine) == len(variants) == 2 and all(v.mode == "measured" for v in variants)
+    assert "measured" in package.files["README.md"] and "predicted" not in package.files["README.md"]
+    facts: dict[str, Any] = {}
+    exec(package.files["matmul_h200/facts.py"], facts)
+    assert {row["kernel"] for row in facts["TABLE"]} == {0, 1} and len(facts["TABLE"]) == 4
