@@ -282,10 +282,10 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
     ),
     DirectiveSpec(
         "hold",
-        "keep an operand that no trip changes close to the matrix units",
+        "keep what no trip changes close to the matrix units",
         (
             Slot("", "the operand", names="tensor"),
-            Slot("", "where", (Choice("registers", "in registers"), Choice("shared", "in shared memory"))),
+            Slot("", "where", (Choice("shared", "in shared memory"), Choice("registers", "in registers"))),
         ),
         chip=_specialised,
         lowered="roles",
@@ -298,8 +298,8 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
                 "",
                 "when",
                 (
-                    Choice("in_order", "after this trip's arithmetic"),
                     Choice("next_contraction", "before this trip's arithmetic, to run beside it"),
+                    Choice("in_order", "after this trip's arithmetic"),
                 ),
             ),
         ),
@@ -325,10 +325,9 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
                     ),
                     Choice(
                         "speculative",
-                        "as if it never rose, with a slow path beside; needs `roles`",
+                        "as if it never rose, else again; needs `roles`",
                         chip=_specialised,
                         kernel=_pivot,
-                        lowered=False,
                     ),
                 ),
             ),
@@ -342,8 +341,8 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
                 "rows",
                 "who",
                 (
-                    Choice("across", "threads of a warp together"),
                     Choice("per_thread", "each thread its part, joined last"),
+                    Choice("across", "threads of a warp together"),
                 ),
             ),
         ),
@@ -397,18 +396,23 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
 DEFAULTS: Mapping[str, int | str] = MappingProxyType(
     {
         "order": "row",
+        "l2": 0,
         "swizzle": "none",
         "persistent": "off",
         "stages": 1,
         "split": "none",
         "load": "pointer",
+        "issue": "next_contraction",
         "rescale": "always",
+        "rows": "per_thread",
         "exponent": "exp",
         "warps": 4,
         "waves_per_eu": 0,
         "matrix_instr": 0,
     }
 )
+
+SELDOM = ("issue", "rows")  # defaults that matter to warps with roles alone: the spec's page has no room for them
 
 # What people and models write by habit -> the directive that says it here.
 HABITS: Mapping[str, str] = MappingProxyType(

@@ -40,7 +40,10 @@ def set_knob(program: Program, knob: Knob, value: Value) -> Program:
         block = program.schedule.blocks[at]
         if any(d.name == directive and d.chips == knob.chips for d in block.directives) or at == blocks[-1]:
             break
-    edited = _edit(block.directives, directive, key, value, knob.chips)
+    if directive in ("roles", "hold"):
+        edited = _with_roles(block.directives, directive, key, value, knob.chips)
+    else:
+        edited = _edit(block.directives, directive, key, value, knob.chips)
     return canonical(_put(program, at, replace(block, directives=edited)))
 
 
@@ -85,7 +88,26 @@ def _edit(
         items = (*old.items, new) if key else (new, *old.items)
     if name == "persistent" and value == "on":
         items = ()
+    elif not items and name != "persistent":
+        return tuple(d for d in directives if d is not old)
     return tuple(replace(d, items=items) if d is old else d for d in directives)
+
+
+def _with_roles(
+    directives: tuple[Directive, ...], name: str, key: str, value: Value, chips: tuple[str, ...]
+) -> tuple[Directive, ...]:
+    """`roles` with so many groups that multiply (0: none, and what only roles follow goes), or where a tensor is."""
+    if name == "hold":
+        mine = [d for d in directives if d.name == "hold" and d.items and d.items[0].value == Word(key)]
+        rest = tuple(d for d in directives if d not in mine)
+        items = (Item(None, Word(key)), Item(None, Word(str(value))))
+        return rest if value == "shared" else (*rest, Directive("hold", items, chips))
+    if not value:
+        return tuple(d for d in directives if d.name not in ("roles", "registers", "hold", "issue", "reduce"))
+    old = next((d for d in directives if d.name == "roles" and d.chips == chips), None)
+    loads = next((i for i in old.items if i.key == "load"), Item("load", 1)) if old else Item("load", 1)
+    new = Directive("roles", (loads, Item("mma", value if isinstance(value, int) else _word(value))), chips)
+    return (*(d for d in directives if d is not old), new)
 
 
 def _new_item(key: str, value: Value) -> Item:

@@ -70,6 +70,10 @@ def shared_bytes(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware, sizes:
     inside = {t for c in kernel.contractions if schedule.stream in c.tiled for t in c.tensors}
     kept = [x for x in staged if schedule.stream not in x.moved_by and x.tensor in inside]
     resident = sum(load_bytes(kernel, x, held) for x in kept) if walked and hw.vendor == "nvidia" else 0
+    if schedule.roles is not None and hw.arch == "sm_90":
+        # rings of buffers for what is walked, one for what is not, and for what leaves
+        held_rows = [math.prod(held.get(a, 1) for a in axes) * BITS.get(d, 32) // 8 for axes, d in kernel.stores]
+        return resident + schedule.stages * sum(walked) + (max(held_rows, default=0) if schedule.load == "tma" else 0)
     if schedule.stages == 1:
         return resident + max(walked, default=0)
     copies = schedule.stages - (0 if hw.arch in ("sm_90", "sm_100", "gfx950") else 1)

@@ -17,7 +17,7 @@ from dsl.footprint import grid_of
 from dsl.hardware import Hardware
 from dsl.schedule import KernelSchedule, resolve
 from dsl.schedule_form import OPEN, Effective, effective, form
-from dsl.schedule_rules import fit
+from dsl.schedule_rules import SPECIALISED, fit
 from dsl.syntax import Item, Number, Program, Word
 from dsl.tiling import NotLowered, tile_kernel
 
@@ -88,6 +88,8 @@ def knobs(program: Program, hw: Hardware, sizes: Sizes | None = None) -> list[Kn
                 values,
             )
             legal = tuple(v for v in values if _accepted(program, knob, v, hw, sizes, kernel))
+            if directive == "roles":
+                legal = tuple(v for v in legal if not v or _specialises(set_knob(program, knob, v), index, hw))
             if lowers and directive in ("tile", "stream"):
                 legal = tuple(v for v in legal if _lowers(set_knob(program, knob, v), index, hw))
             if len(legal) > 1 or knob.value == OPEN:
@@ -132,6 +134,12 @@ def _decisions(
             continue
         value = schedule.tile.get(axis, 1)
         yield "tile", axis, value, _with(_ladder(kernel, axis, schedule), value), True
+    roles = hw.arch == SPECIALISED and kernel.contractions and schedule.stream and schedule.load == "tma"
+    if roles:
+        groups = schedule.roles[1] if schedule.roles else 0
+        yield "roles", "mma", groups, (0, 1, 2), True
+    if len(grid) > 1 and schedule.roles:
+        yield "order", "l2", schedule.l2_bytes or 0, tuple(n * 2**20 for n in (0, 4, 8, 16, 32)), True
     if len(grid) > 1:
         name, args = schedule.order
         orders: list[Value] = ["row", *(f"grouped({n})" for n in (4, 8, 16))]
@@ -152,15 +160,31 @@ def _decisions(
     yield "load", "", schedule.load, ("pointer", "tma"), False
     if schedule.stream in kernel.pivots:
         value = spelt(*schedule.rescale)
-        yield "rescale", "", value, _with(("always", "lazy(4)", "lazy(8)", "lazy(12)"), value), False
+        rescales = ("always", "lazy(4)", "lazy(8)", "lazy(12)", *(("speculative",) if schedule.roles else ()))
+        yield "rescale", "", value, _with(rescales, value), False
     if kernel.exponentials:
         value = spelt(*schedule.exponent)
         yield "exponent", "", value, ("exp", "exp2", "poly(8)", "poly(4)", "poly(2)"), False
-    yield "warps", "", schedule.warps, (1, 2, 4, 8, 16), True
+    if schedule.roles:
+        yield from _of_roles(kernel, schedule)
+    else:
+        yield "warps", "", schedule.warps, (1, 2, 4, 8, 16), True
     if hw.vendor == "amd":
         yield "waves_per_eu", "", schedule.waves_per_eu, (0, 1, 2, 3, 4), True
         if kernel.contractions:
             yield "matrix_instr", "", schedule.matrix_instr, (0, 16, 32), False
+
+
+def _of_roles(kernel: Anatomy, schedule: KernelSchedule) -> Iterator[tuple[str, str, Value, tuple[Value, ...], bool]]:
+    """What only warps with roles follow."""
+    wheres = dict(schedule.hold)
+    kept = [x.tensor for x in kernel.loads if x.staged and schedule.stream not in x.moved_by]
+    for tensor in dict.fromkeys(kept):
+        yield "hold", tensor, wheres.get(tensor, "shared"), ("shared", "registers"), False
+    if len(kernel.contractions) > 1:
+        yield "issue", "", schedule.issue, ("next_contraction", "in_order"), False
+    if schedule.stream in kernel.pivots:
+        yield "reduce", "rows", schedule.rows, ("per_thread", "across"), False
 
 
 def _cuttable(kernel: Anatomy, axis: str) -> bool:
@@ -186,6 +210,17 @@ def _lowers(program: Program, kernel: int, hw: Hardware) -> bool:
     return True
 
 
+def _specialises(program: Program, kernel: int, hw: Hardware) -> bool:
+    """Whether the kernel has a form in which warps have roles."""
+    from dsl.lowering.gluon import specialises
+
+    graph, _ = elaborate(program, kernel)
+    try:
+        return specialises(tile_kernel(graph, resolve(program, kernel, hw.arch, hw.name), "k"))
+    except NotLowered:
+        return False
+
+
 def _ladder(kernel: Anatomy, axis: str, schedule: KernelSchedule) -> tuple[int, ...]:
     """Block lengths worth trying: what matrix instructions take; a row or a few where there is no contraction."""
     if kernel.contractions:
@@ -206,7 +241,7 @@ def _with(values: tuple[Value, ...], value: object) -> tuple[Value, ...]:
 
 def _doc(directive: str, key: str) -> str:
     spec = DIRECTIVES[directive]
-    slot = spec.slot(key) if key and directive != "tile" else None
+    slot = spec.slot(key) if key and directive not in ("tile", "hold") else None
     return slot.doc if slot is not None else spec.doc
 
 

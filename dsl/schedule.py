@@ -39,8 +39,8 @@ class KernelSchedule:
     roles: tuple[int, int] | None = None
     role_registers: tuple[int, int] = (24, 240)
     hold: tuple[tuple[str, str], ...] = ()
-    issue: str = "in_order"
-    rows: str = "across"
+    issue: str = "next_contraction"
+    rows: str = "per_thread"
     directives: tuple[Directive, ...] = ()  # those that took effect, for comments and messages
 
 
@@ -129,6 +129,6 @@ def _apply(values: dict[str, object], d: Directive) -> None:
         case "issue":
             values["issue"] = words[0].id
         case "reduce":
-            values["rows"] = keyed["rows"].value.id if "rows" in keyed else "across"  # type: ignore[union-attr]
+            values["rows"] = keyed["rows"].value.id if "rows" in keyed else "per_thread"  # type: ignore[union-attr]
         case "skip":
             values["skip"] = (*values.get("skip", ()), *(w.id for w in words))  # type: ignore[misc]

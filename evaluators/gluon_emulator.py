@@ -1,6 +1,6 @@
 """Runs emitted Gluon kernels on the CPU: what is computed, and whether the warps' roles keep out of each other's way.
 
-Gluon has no interpreter. This one knows the part of its language that avo's lowering writes. Each role is a thread; only
+Gluon has no interpreter. This one knows the part of its language that avo's lowering writes. Each role is a thread, and
 one runs at a time, and at every wait, arrival, copy and product another may be next, drawn from a seed. Copies are as
 late as they may be: the target of a load is NaN from the moment that it is asked for until it has arrived, a product
 reads its operands when it is waited for, a store reads its buffer then. So a missing wait or a buffer handed back too
@@ -105,7 +105,7 @@ class Turns:
         self._condition.notify_all()
 
 
-_turns: Turns
+_turns = Turns(0)
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ verdicts correct it (`avo.agents.surrogate`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dsl.anatomy import Anatomy, Sizes
 from dsl.footprint import BITS, lengths, load_bytes, shared_bytes
@@ -52,12 +52,17 @@ def appraise(
 ) -> Appraisal:
     """From tile lengths, warps and stages to a rough time. A chip that makes no speed claim is treated alike."""
     g = guesses or GUESSES
+    roles = schedule.roles if hw.arch == "sm_90" and kernel.contractions else None
+    if roles is not None:  # the warps that multiply have the registers, and others load for them
+        schedule = replace(schedule, warps=4 * roles[1])
     held = lengths(kernel, schedule, sizes)
     threads = schedule.warps * hw.warp_size
     registers = _registers(kernel, schedule, held, threads)
     shared = shared_bytes(kernel, schedule, hw, sizes)
     most = min(hw.registers_thread, hw.registers_sm // threads)  # many warps leave few registers to each thread
     blocks = _resident(hw, min(registers, most), shared, threads)
+    if roles is not None:
+        most, blocks = schedule.role_registers[1], 1
     if not kernel.contractions:
         time = _elementwise(kernel, schedule, held, threads, blocks, hw)
         time *= 1 + g.spill * max(0, registers - most) / most
@@ -66,7 +71,8 @@ def appraise(
     time = 1 + g.trip / max(1.0, _per_trip(kernel, schedule, held) / threads)
     time *= 1 + g.alone * 4 / max(1, blocks * schedule.warps)
     time *= max(1.0, schedule.warps * 16 / rows)  # warps without rows of their own repeat the work of others
-    time *= 1 + {1: g.unstaged, 2: g.two_stages}.get(schedule.stages, 0.0) / math.sqrt(blocks)
+    waits = {1: g.unstaged, 2: g.two_stages if roles is None else 0.0}
+    time *= 1 + waits.get(schedule.stages, 0.0) / math.sqrt(blocks)
     time *= 1 + g.spill * max(0, registers - most) / most
     time *= 1 + g.byte * _bytes_per_product(kernel, schedule, held)
     return Appraisal(time * _habits(kernel, schedule, hw), registers, blocks)
@@ -131,6 +137,10 @@ def _habits(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware) -> float:
         time *= 1.1
     if hw.has_tma and kernel.contractions and schedule.load == "pointer":
         time *= 1.12
+    if schedule.roles is not None and hw.arch == "sm_90":
+        time *= 0.85 if len(kernel.contractions) > 1 and schedule.issue == "next_contraction" else 0.92
+        if schedule.rescale[0] == "speculative":
+            time *= 0.95
     if hw.dies > 1 and schedule.swizzle is None:
         time *= 1.03
     return time

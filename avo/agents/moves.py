@@ -63,6 +63,12 @@ MOVES: tuple[Move, ...] = (
          "a block goes on to its next tile without being launched again", to="on"),
     Move("persistent", "to", ("tail wave",), 0.3, "the hardware hands tiles to whoever is free", to="off"),
     Move("swizzle", "to", ("L2 bandwidth", "HBM bandwidth"), 0.5, "tiles that share data stay on one die", to="dies"),
+    Move("roles mma", "up", (*_DATA, *_WAIT, "instruction issue"), 0.5,
+         "warps that only load run ahead, and those that multiply overlap it with their arithmetic"),
+    Move("rescale", "to", ("instruction issue", "latency"), 0.15,
+         "most blocks need no maximum; the few that do are done again", to="speculative"),
+    Move("order l2", "up", ("L2 bandwidth", "HBM bandwidth", "tail wave"), 0.2,
+         "heads whose keys fit in L2 run together"),
     Move("waves_per_eu", "any", ("latency", "spills"), 0.1, "another balance of registers against waves"),
     Move("matrix_instr", "any", ("matrix units",), 0.05, "another shape of the matrix instruction"),
 )  # fmt: skip

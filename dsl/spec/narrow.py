@@ -9,7 +9,7 @@ from typing import Literal
 
 from dsl.anatomy import Anatomy, anatomies
 from dsl.assembly import DTYPES
-from dsl.directives import DEFAULTS, DIRECTIVES, DirectiveSpec, Slot
+from dsl.directives import DEFAULTS, DIRECTIVES, SELDOM, DirectiveSpec, Slot
 from dsl.grammars.program import Found, axis_values, legal_values, slot_names, variants
 from dsl.hardware import Hardware
 from dsl.knobs import explicit
@@ -47,7 +47,9 @@ def narrowed(program: Program, hw: Hardware, opens: Opens = "schedule") -> str:
         "program": print_program(program).rstrip("\n"),
         "kernels": "\n".join(f"- {_kernel(k)}" for k in kernels),
         "blocks": blocks,
-        "defaults": ", ".join(f"{k} {v}" for k, v in DEFAULTS.items() if v and _has(k, kernels, hw)),
+        "defaults": ", ".join(
+            f"{k} {v}" for k, v in DEFAULTS.items() if v and _has(k, kernels, hw) and k not in SELDOM
+        ),
         "directives": "\n".join(_directives(kernels, writes, values, hw)),
         "facts": facts(hw),
         "dtypes": " ".join(d for d in DTYPES if d in hw.dtypes | {"f32", "i32", "bool"}),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dsl.anatomy import Anatomy
 from dsl.assembly import DTYPES, PARAM_DTYPES
-from dsl.directives import DEFAULTS, DIRECTIVES, Choice, DirectiveSpec, Slot
+from dsl.directives import DEFAULTS, DIRECTIVES, SELDOM, Choice, DirectiveSpec, Slot
 from dsl.grammars.ebnf import Node, Ref, Tok, flattened, literals, read, replace, without_left_recursion
 from dsl.grammars.formats import shown
 from dsl.grammars.refine import keywords
@@ -175,7 +175,7 @@ def tables(hw: Hardware | None = None) -> Mapping[str, str]:
         "operators": operators(),
         "dtypes": " ".join(usable) + ", and mxfp4 nvfp4, not lowered yet",
         "param_dtypes": ", ".join(PARAM_DTYPES[:-1]) + f" or {PARAM_DTYPES[-1]}",
-        "defaults": ", ".join(f"{k} {v}" for k, v in DEFAULTS.items() if v),
+        "defaults": ", ".join(f"{k} {v}" for k, v in DEFAULTS.items() if v and k not in SELDOM),
         "directives": directive_lines(DIRECTIVES.values(), hw),
         "chips": f"Chips: {chips}." if hw is None else facts(hw),
         "habits": "; ".join(f"`{wrong}` is {right}" for wrong, right in HABITS) + ".",

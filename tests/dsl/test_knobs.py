@@ -91,6 +91,14 @@ def resolved(schedule: KernelSchedule, k: Knob) -> object:
             return schedule.stages
         case "persistent", _:
             return "on" if schedule.persistent else "off"
+        case "order", "l2":
+            return schedule.l2_bytes or 0
+        case "roles", "mma":
+            return schedule.roles[1] if schedule.roles else 0
+        case "hold", tensor:
+            return dict(schedule.hold).get(tensor, "shared")
+        case "reduce", "rows":
+            return schedule.rows
         case "split", _:
             return "masked" if schedule.split_masked else "none"
         case "swizzle", _:
@@ -252,8 +260,8 @@ def test_the_table_and_the_printer_agree() -> None:
 def test_the_table_and_the_defaults_of_a_kernel_agree() -> None:
     naive = KernelSchedule()
     for name, default in DEFAULTS.items():
-        key = "stages" if name == "stages" else ""
-        k = Knob(0, "stream" if key else name, key, default, (), "", False)
+        directive = {"stages": "stream", "l2": "order", "rows": "reduce"}.get(name, name)
+        k = Knob(0, directive, name if directive != name else "", default, (), "", False)
         assert resolved(naive, k) == default
 
 

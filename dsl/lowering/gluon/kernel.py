@@ -60,6 +60,16 @@ def tiles_of(x, block, dtype):
 )
 
 
+def specialises(k: TileKernel) -> bool:
+    """Whether a kernel has a form in which warps have roles."""
+    try:
+        plan = make_plan(k)
+        Layouts(k)
+    except NotSpecialised:
+        return False
+    return plan.rows == ROWS or k.schedule.rescale[0] != "speculative"
+
+
 def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     """Raises NotSpecialised with the reason where the kernel has no such form."""
     if hw.arch != "sm_90":
@@ -106,7 +116,8 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
             "`rescale speculative` is lowered as `always`: it needs `issue next_contraction`, one maximum, and "
             "`reduce rows=per_thread`"
         )
-    if k.schedule.issue == "next_contraction" and not plan.rotated:
+    said = {d.name for d in k.schedule.directives}
+    if "issue" in said and k.schedule.issue == "next_contraction" and not plan.rotated:
         notes.append("`issue next_contraction` has no effect: a block is no product, arithmetic and a second product")
     constants, table = {"ROWS": plan.rows}, ""
     imports: tuple[str, ...] = IMPORTS
