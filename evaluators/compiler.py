@@ -64,6 +64,7 @@ class Compiler:
         self._lock = threading.Lock()
         self._known: dict[str, MachineCode | TaskError] = {}
         self._running: dict[str, threading.Event] = {}
+        self._filled: set[str] = set()
 
     def compile(self, source: str, kernel: str, launch: Launch, hw: Hardware, emit: Sequence[str] = ()) -> MachineCode:
         """The facts of one kernel on one chip; `emit` names texts to bring along (`FORMATS`).
@@ -87,6 +88,17 @@ class Compiler:
         if isinstance(found, TaskError):
             raise TaskError(found.message, found.log)
         return with_occupancy(found, hw)
+
+    def fill(self, source: str, kernel: str, launch: Launch, hw: Hardware) -> None:
+        """Has the worker's Triton cache hold this kernel, for whoever launches from it; no facts are read off it, which
+        is two fifths of the work. Nothing is done where it was asked for before. Raises as `compile` does."""
+        request = compile_request(source, kernel, launch, hw)
+        key = hashlib.sha256(json.dumps([request, _versions()], sort_keys=True).encode()).hexdigest()
+        with self._lock:
+            if key in self._known or key in self._running or key in self._filled:
+                return
+            self._filled.add(key)
+        self._pool.call("fill", request, timeout=self._timeout)
 
     def _claim(self, key: str) -> MachineCode | TaskError | None:
         """What is known, or None: then the caller is the one to find out."""
@@ -170,7 +182,19 @@ def compile_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[
     return _compile(payload).model_dump(mode="json"), ()
 
 
+def fill_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
+    _build(payload)
+    return {}, ()
+
+
 def _compile(request: dict[str, Any]) -> MachineCode:
+    import triton
+
+    return _facts(request, _build(request), f"triton {triton.__version__}")
+
+
+def _build(request: dict[str, Any]) -> Any:
+    """Triton's compiled kernel, which its cache then holds."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import make_backend
@@ -209,7 +233,7 @@ def _compile(request: dict[str, Any]) -> MachineCode:
             raise
         except Exception as error:
             raise CandidateError(clean_error(error, told(), request["source"])) from None
-    return _facts(request, code, f"triton {triton.__version__}")
+    return code
 
 
 def _source_kind(function: Any) -> Any:

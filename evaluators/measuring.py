@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -159,12 +159,12 @@ class Measuring(LocalEvaluator):
         self._cache.used()
         lowered = gates.lower_step(case)
         gates.insist_room(case, lowered)
-        self._build(case, bench, case.target.workloads)
+        self._build(case, case.target.workloads, bench.compiler.compile)
         evidence = gates.compile_gate(case, bench)
-        self._build(case, bench, case.target.checks)
+        self._build(case, case.target.checks, bench.compiler.fill)
         return evidence
 
-    def _build(self, case: Case, bench: Bench, workloads: Sequence[Workload]) -> None:
+    def _build(self, case: Case, workloads: Sequence[Workload], how: Callable[..., object]) -> None:
         """All at once, each specialisation once; what is wrong with one of them the gate or the run will say."""
         assert case.lowered is not None
         lowered = case.lowered
@@ -172,12 +172,12 @@ class Measuring(LocalEvaluator):
         for workload in workloads:
             sizes, params = extents(case.sure.algorithm, workload), gates._params(case.sure, workload)
             for kernel in lowered.kernels:
-                x = kernel.specialise(sizes, params)
-                distinct[repr((kernel.name, x))] = (kernel.name, x)
+                x = kernel.specialise(sizes, params)  # sizes that differ in the number of programs alone share one
+                distinct[repr((kernel.name, x.signature, x.constexprs, x.divisible, x.options))] = (kernel.name, x)
 
         def build(name: str, launch: Launch) -> None:
             with contextlib.suppress(WorkerFailure):
-                bench.compiler.compile(lowered.source, name, launch, case.hardware)
+                how(lowered.source, name, launch, case.hardware)
 
         list(self._threads.map(lambda pair: build(*pair), distinct.values()))
 

@@ -36,7 +36,8 @@ class SimulatedPool:
     def call(self, task: str, payload: dict[str, Any], timeout: float) -> Reply:
         with self._room:
             self.calls += 1
-            time.sleep(self._seconds * random.Random(payload["source"]).uniform(0.6, 1.6))
+            share = 0.6 if task == "fill" else 1.0
+            time.sleep(share * self._seconds * random.Random(payload["source"]).uniform(0.6, 1.6))
         code = MachineCode(
             kernel=payload["kernel"],
             arch=payload["arch"],

@@ -26,6 +26,7 @@ Task = Callable[[dict[str, Any], Sequence[bytes]], Answer]
 # task -> (kind of worker, module, function). "plain" workers import neither torch nor triton.
 TASKS: dict[str, tuple[str, str, str]] = {
     "compile": ("compile", "evaluators.compiler", "compile_task"),
+    "fill": ("compile", "evaluators.compiler", "fill_task"),
     "interpret": ("interpret", "evaluators.cpu", "interpret_task"),
     "raw_load": ("raw", "evaluators.integrity.child", "load_task"),
     "raw_run": ("raw", "evaluators.integrity.child", "run_task"),
