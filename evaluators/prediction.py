@@ -39,6 +39,10 @@ class Constants:
     that a pipeline of two stages still shows. spill: one spill instruction of one warp. start: of a block.
     slow_mma: rate of mma.sync where the chip has warpgroup instructions. hbm: share of the peak that a copy reaches
     (measured: 4.3 of 4.8 TB/s). norm: of the overlap of SM, L2 and HBM times.
+
+    Of warps with roles, from kernels on an H200: fed: the share of the peak that their matrix units reach under its
+    power limit. beside, behind: of other work, the share that shows where products are issued ahead, or are not.
+    turn: cycles of barriers a trip.
     """
 
     blocks: float = 0.93
@@ -51,6 +55,10 @@ class Constants:
     start: float = 500.0
     slow_mma: float = 0.62
     hbm: float = 0.9
+    fed: float = 0.7
+    beside: float = 0.16
+    behind: float = 0.6
+    turn: float = 60.0
     norm: float = 8.0
 
 
@@ -161,6 +169,7 @@ class _Kernel:
         self.tile = next((s for s in self.profile.segments if s.trips == (1,) and not s.dots), None)
         self.loops = [s for s in self.profile.segments if s is not self.tile]
         self.shapes = matrix_shapes(self.machine)
+        self.roles = self.launch.overlap
         self.trips = read_trips(self.machine, self.loops, self.warps, self.persistent)
 
     # The whole kernel ---------------------------------------------------------------------------------------------
@@ -192,6 +201,8 @@ class _Kernel:
             even.plus(cost, sum(trips[i] for trips in counts) * tiles / len(counts) / sms)
         durations = [edge.total + sum(n * x.total for n, x in zip(t, costs, strict=True)) for t in counts]
         slots = sms * resident
+        if self.launch.dealt:
+            return max(even.total, max(durations)), even
         if self.persistent:
             loads = self._dealt(durations, self.launch.programs)
             return resident * max(loads), even
@@ -229,12 +240,28 @@ class _Kernel:
 
     def _one(self, loop: int, resident: int) -> _Cycles:
         """A trip of a loop, for one of `resident` blocks: the busiest pipe, and of the rest what does not hide."""
+        if self.roles:
+            return self._fed(self.loops[loop])
         c, segment, mix = self.c, self.loops[loop], self.trips.loops[loop]
         cost = self._pipes(mix, segment)
         busy = cost.matrix + cost.exponentials + cost.issue + cost.shared
         cost.latency = c.sync * self._syncs(mix)
         cost.loads = self._exposed(segment, busy)
         return self._overlapped(cost, resident)
+
+    def _fed(self, segment: Segment) -> _Cycles:
+        """A trip where other warps load: the matrix units as fast as power lets them be, and little of the rest.
+
+        Counted from the tile program, for the text of such a kernel holds the code of every role.
+        """
+        c = self.c
+        matrix = sum(2 * m * n * k / self._rate(d) for m, n, k, d in segment.dots) / c.fed
+        lanes = self.hw.warp_size / self.slot
+        reduced = segment.reduced / 2 if self.roles == "speculative" else segment.reduced
+        shown = {"in_order": c.behind, "ahead": c.beside, "speculative": c.beside / 2}[self.roles]
+        exponentials = segment.exps / self.hw.warp_size * self.special
+        issue = (segment.alu + reduced + segment.exps) / lanes
+        return _Cycles(matrix=matrix, exponentials=shown * exponentials, issue=shown * issue, latency=c.turn)
 
     def _overlapped(self, cost: _Cycles, resident: int) -> _Cycles:
         """The busiest pipe in full; what other blocks and warpgroups hide taken from the rest."""
@@ -263,6 +290,9 @@ class _Kernel:
     def _edge(self, resident: int) -> _Cycles:
         """What a tile costs beside its loops: its start, first loads, straight-line code and stores."""
         c = self.c
+        if self.roles:  # the first block has nothing to run beside, and the result leaves
+            longest = max((self._fed(s).total for s in self.loops), default=0.0)
+            return _Cycles(tile=c.load + c.start + longest / 2)
         cost = self._pipes(self.trips.straight, None)
         cost.tile = c.start if not self.persistent else c.load
         if self.tile is not None and self.tile.load_bytes:

@@ -41,6 +41,10 @@ _FIELDS: Mapping[str, tuple[str, Callable[[Value], object]]] = {
     "rescale": ("rescale", lambda v: _words(v)),
     "order": ("order", lambda v: _words(v)),
     "persistent": ("persistent", lambda v: v == "on"),
+    "roles mma": ("roles", lambda v: (1, v) if v else None),
+    "issue": ("issue", lambda v: v),
+    "reduce rows": ("rows", lambda v: v),
+    "order l2": ("l2_bytes", lambda v: v or None),
 }
 
 

@@ -29,6 +29,8 @@ class Launch:
     divisible: tuple[str, ...]
     programs: int  # launched program instances
     options: dict[str, int]  # num_warps, num_stages, and on AMD waves_per_eu, matrix_instr_nonkdim
+    overlap: Literal["", "in_order", "ahead", "speculative"] = ""  # of warps with roles: what runs beside a product
+    dealt: bool = False  # whether a table gives each program its tiles, so that all end at about the same time
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     options = {"num_warps": 4, "maxnreg": _most_registers(plan)}
 
     def specialised(sizes: Sizes, params: Params) -> Launch:
-        return _specialise(plan, arguments, hw, sizes, params, options)
+        return _specialise(plan, arguments, hw, sizes, params, options, "any_above" in mma.functions)
 
     notes = []
     if k.schedule.rescale[0] == "speculative" and "any_above" not in mma.functions:
@@ -302,7 +302,13 @@ assert set(GLUON_TYPES) <= set(TORCH_TYPES)
 
 
 def _specialise(
-    plan: Plan, arguments: tuple[Argument, ...], hw: Hardware, sizes: Sizes, params: Params, options: dict[str, int]
+    plan: Plan,
+    arguments: tuple[Argument, ...],
+    hw: Hardware,
+    sizes: Sizes,
+    params: Params,
+    options: dict[str, int],
+    speculative: bool,
 ) -> Launch:
     """As the plain launch, with each descriptor's layout in its type."""
     k = plan.kernel
@@ -321,7 +327,15 @@ def _specialise(
     signature = {n: "i32" if n in free else kind for n, kind in signature.items()} | {"ROWS": "constexpr"}
     constexprs = {n: v for n, v in plain.constexprs.items() if n not in free} | {"ROWS": plan.rows}
     divisible = tuple(n for n in plain.divisible if n not in free)
-    return replace(plain, signature=signature, constexprs=constexprs, divisible=divisible, options=options)
+    return replace(
+        plain,
+        signature=signature,
+        constexprs=constexprs,
+        divisible=divisible,
+        options=options,
+        overlap="speculative" if speculative else "ahead" if plan.rotated else "in_order",
+        dealt=uneven(plan),
+    )
 
 
 def _shared_layout(block: list[int], size: int) -> str:
