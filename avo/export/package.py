@@ -18,6 +18,7 @@ from avo.export.pages import facts_text, init, pyproject, readme, template
 
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
+    from dsl.lowering.lowered import Lowered
     from dsl.syntax import Algorithm, Program
     from evaluators.target import Target, Workload
 
@@ -60,10 +61,12 @@ def build(
     if not package.isidentifier() or keyword.iskeyword(package):
         raise UserMistake(f"--name {package}: a package is called by a Python name")
     algorithm = variants[0].program.algorithm
-    sources = [_lowered(v, hardware) for v in variants]
+    lowered = [_lowered(v, hardware) for v in variants]
+    sources = [(one.source, one.entry) for one in lowered]
     kernels = {f"kernel_{place}": source for place, (source, _) in enumerate(sources)}
     table = _table(target, variants)
     facts = _facts(target, hardware, algorithm, variants, table)
+    facts["INTERPRETED"] &= all(one.language == "triton" for one in lowered)  # Gluon has no interpreter
     words = {
         "PACKAGE": package,
         "NAME": function,
@@ -145,12 +148,11 @@ def _interface(algorithm: Algorithm) -> Any:
     return tensors, [(p.name, p.dtype, p.default) for p in algorithm.params]
 
 
-def _lowered(variant: Variant, hardware: Hardware) -> tuple[str, str]:
+def _lowered(variant: Variant, hardware: Hardware) -> Lowered:
     from dsl.knobs import fill
     from dsl.lowering import lower
 
-    found = lower(fill(variant.program, hardware), hardware)
-    return found.source, found.entry
+    return lower(fill(variant.program, hardware), hardware)
 
 
 def _table(target: Target, variants: Sequence[Variant]) -> list[dict[str, Any]]:

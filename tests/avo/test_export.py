@@ -140,6 +140,16 @@ def test_every_builtin_target_can_be_exported() -> None:
                 compile(text, path, "exec")
 
 
+def test_a_program_with_roles_is_exported_as_gluon_and_never_interpreted() -> None:
+    job = target("attention")
+    text = (EXAMPLES / "attention_sm90.avo").read_text()
+    package = made(job, variant(job, text, 1e-3))
+    source = package.files["attention_h200/kernel_0.py"]
+    assert "from triton.experimental import gluon" in source
+    compile(source, "kernel_0.py", "exec")
+    assert "INTERPRETED = False" in package.files["attention_h200/facts.py"]
+
+
 def test_the_verb(cli: Callable[..., Any], evolved: Path) -> None:
     answer = cli("export", "1/0", "-o", "out")
     assert answer.code == 0, answer.err

@@ -85,6 +85,7 @@ def test_a_program_is_profiled_by_events_where_nothing_else_works() -> None:
     assert set(found.shares) >= {"memory", "exponentials"}
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_run_is_told() -> None:
     job = target("softmax")
     program = parse(job.seed)
