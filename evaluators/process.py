@@ -49,6 +49,9 @@ _KEPT_FOR_DEVICES = (
 )
 
 
+_INTERPRETED = ("interpret", "raw-full", "raw-namespaces", "raw-process")
+
+
 class Stale(WorkerFailure):
     """The worker had died while it was idle: no candidate's fault, another worker takes the call."""
 
@@ -57,7 +60,7 @@ def environment(kind: str, home: Path, settings: Mapping[str, str] | None = None
     """The whole environment of a worker that lives in `home`. One thread each, for the workers are the parallelism.
 
     settings: what is otherwise than here; the device of a worker of kind "device", say."""
-    names = (*_KEPT, *_KEPT_FOR_DEVICES) if kind == "device" else _KEPT
+    names = (*_KEPT, *_KEPT_FOR_DEVICES) if kind.endswith("device") else _KEPT
     kept = {name: os.environ[name] for name in names if name in os.environ}
     places = [str(Path(__file__).resolve().parents[1]), *(p for p in sys.path if p and os.path.exists(p))]
     return kept | {
@@ -78,7 +81,7 @@ def environment(kind: str, home: Path, settings: Mapping[str, str] | None = None
         "TRITON_CACHE_DIR": str(home / "triton"),
         "TRITON_DEFAULT_FP_FUSION": "1",
         # Read when triton is imported, hence two kinds of workers.
-        "TRITON_INTERPRET": "1" if kind == "interpret" or kind.startswith("raw-") else "0",
+        "TRITON_INTERPRET": "1" if kind in _INTERPRETED else "0",
         **(settings or {}),
     }
 
@@ -268,7 +271,7 @@ class WorkerProcess:
     def _await(self, task: str, nonce: str, timeout: float, memory_bytes: int) -> wire.Frame:
         self._socket.setblocking(False)
         peak = 0
-        charge = Charge(self.pid, wall=self.kind == "device")
+        charge = Charge(self.pid, wall=self.kind.endswith("device"))
         while True:
             if charge.seconds >= timeout:
                 raise Timeout(f"{task} took more than {timeout:g} s", self.log())

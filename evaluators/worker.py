@@ -30,6 +30,8 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "interpret": ("interpret", "evaluators.cpu", "interpret_task"),
     "raw_load": ("raw", "evaluators.integrity.child", "load_task"),
     "raw_run": ("raw", "evaluators.integrity.child", "run_task"),
+    "raw_put": ("raw", "evaluators.integrity.child", "put_task"),
+    "raw_time": ("raw", "evaluators.integrity.child", "time_task"),
     "device_facts": ("device", "evaluators.device_tasks", "facts_task"),
     "prepare": ("device", "evaluators.device_tasks", "prepare_task"),
     "verify": ("device", "evaluators.device_tasks", "verify_task"),
@@ -40,8 +42,8 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "heat": ("device", "evaluators.device_tasks", "heat_task"),
 }
 # "raw-LEVEL": a template that raw candidates are forked from (`evaluators.integrity.nursery`), each confined to that
-# level of `evaluators.integrity.sandbox`.
-KINDS = ("plain", "compile", "interpret", "device", "raw-full", "raw-namespaces", "raw-process")
+# level of `evaluators.integrity.sandbox`; "raw-LEVEL-device": with a context of its own on a device.
+KINDS = ("plain", "compile", "interpret", "device", "raw-full", "raw-namespaces", "raw-process", "raw-process-device")
 
 _PR_SET_PDEATHSIG = 1
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import torch
 
     from evaluators.guards import Zone
+    from evaluators.integrity.child_device import Device
     from evaluators.integrity.watching import Calls, Launches
 
 ENTRY = "run"
@@ -44,15 +45,18 @@ class _State:
     before: list[tuple[int, torch.Tensor, bytes]] = []  # noqa: RUF012  outputs of the calls before, by place
     calls: Calls
     launches: Launches
+    device: Device | None = None  # where the candidate runs on one
 
 
 def prepare() -> None:
     """Imports all that a run needs. Called once, in the template that candidates' processes are copies of."""
     import torch
 
-    for module in ("evaluators.compiler", "evaluators.cpu", "evaluators.guards", "evaluators.interpreter"):
+    for module in ("evaluators.compiler", "evaluators.cpu", "evaluators.guards", "evaluators.integrity.child_device"):
         __import__(module)
-    sys.modules["evaluators.interpreter"].install()
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        __import__("evaluators.interpreter")
+        sys.modules["evaluators.interpreter"].install()
     from evaluators.integrity.watching import Calls, Launches, watched
 
     _State.calls, _State.launches = Calls(), Launches()
@@ -63,14 +67,23 @@ def prepare() -> None:
     np.random.default_rng(0)
 
 
-def confine(level: sandbox.Level, home: Path) -> None:
-    """Confines this process for good, before any candidate is here."""
+_KEPT_VARIABLES = ("PATH", "HOME", "TMPDIR", "LANG", "TRITON_INTERPRET", "TRITON_HOME", "TRITON_CACHE_DIR")
+# A launcher is a C program, compiled where it is launched, and the driver's library has to be found.
+_KEPT_FOR_DEVICES = ("LD_LIBRARY_PATH", "CC", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+def confine(level: sandbox.Level, home: Path, device: bool = False) -> None:
+    """Confines this process for good, before any candidate is here. device: it gets a context of its own on one."""
     sandbox.isolate(level)
     sandbox.confine(level, home)
     sys.argv = ["candidate"]
     for name in list(os.environ):
-        if name not in ("PATH", "HOME", "TMPDIR", "LANG", "TRITON_INTERPRET", "TRITON_HOME", "TRITON_CACHE_DIR"):
+        if name not in (*_KEPT_VARIABLES, *(_KEPT_FOR_DEVICES if device else ())):
             del os.environ[name]
+    if device:
+        from evaluators.integrity.child_device import Device
+
+        _State.device = Device(_State.calls, _State.launches)
 
 
 def load_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
@@ -102,6 +115,11 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
     from evaluators.integrity.watching import watched
     from evaluators.interpreter import REGIONS
 
+    if _State.device is not None:
+        from evaluators.integrity.child_device import run_call
+
+        found: tuple[dict[str, Any], Sequence[bytes]] = run_call(_State.device, _State.run, _State.path, payload, blobs)
+        return found
     tardy = [kept for kept in _State.before if _bytes(kept[1]) != kept[2]]
     _State.launches.ghost = bool(payload.get("ghost"))
     arena = Arena()
@@ -159,6 +177,24 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
         "seconds": seconds,
     }
     return facts, [data for _, data in described]
+
+
+def put_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """{inputs} and their bytes, for the timed call that comes next."""
+    from evaluators.integrity.child_device import put_call
+
+    assert _State.device is not None
+    found: tuple[dict[str, Any], Sequence[bytes]] = put_call(_State.device, payload, blobs)
+    return found
+
+
+def time_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """One timed step on what `put_task` has put there; see `child_device.time_call`."""
+    from evaluators.integrity.child_device import time_call
+
+    assert _State.device is not None
+    found: tuple[dict[str, Any], Sequence[bytes]] = time_call(_State.device, _State.run, _State.path, payload)
+    return found
 
 
 def _place(row: dict[str, Any], data: bytes) -> tuple[torch.Tensor, Zone]:

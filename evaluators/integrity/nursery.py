@@ -70,8 +70,8 @@ def _grow(control: socket.socket, fds: list[int], kind: str, home: Path, tasks: 
         from evaluators.integrity import child, sandbox
         from evaluators.worker import serve
 
-        level = next(level for level in sandbox.LEVELS if kind == f"raw-{level}")
-        child.confine(level, home)
+        _, name, *more = kind.split("-")
+        child.confine(next(level for level in sandbox.LEVELS if name == level), home, device=more == ["device"])
         status = serve(socket.socket(fileno=channel), kind, tasks, {})
     except BaseException as error:
         with contextlib.suppress(Exception):

@@ -16,17 +16,17 @@ import ast
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from dsl.meaning import evaluate
 from dsl.syntax import Program
 from evaluators.cpu import _BYTES, Output
-from evaluators.evaluation import Evaluation, GateResult, Status
+from evaluators.evaluation import Evaluation, GateResult, Status, WorkloadResult
 from evaluators.failures import Crash, TaskError, Timeout, Unavailable, WorkerFailure
 from evaluators.gates import Rejected, _contiguous
 from evaluators.inputs import Array, decode, draw_inputs, encode, generator, pairings
@@ -78,24 +78,25 @@ class RawEvaluator:
         job = complete(target)
         with suppress(Unavailable):  # the gate that needs a worker will say so
             self._pool.warm((f"raw-{self.level}",))
-        case = _Case(text, job, seed_program(job), self._seed, self.level, self._timeout)
+        case = _Case(text, job, seed_program(job), self._seed, self.level, self._timeout, hardware)
         found: list[GateResult] = []
 
         def evaluation(status: Status, message: str = "") -> Evaluation:
             facts = environment(hardware)
             facts["sandbox"] = {"level": self.level, "accepted": self.accept, "promotable": self.promotable}
-            facts["seed"] = self._seed
+            facts |= {"seed": self._seed, **self._more()}
             return Evaluation(
                 status=status,
-                mode="none",
+                mode=self._mode,
                 unit=job.unit,
                 gates=tuple(found),
+                workloads=tuple(case.results),
                 environment=facts,
                 source=text,
                 message=message,
             )
 
-        for name, gate in (("parse", _parse), ("correctness", _correctness), ("integrity", _integrity)):
+        for name, gate in self._gates():
             began = time.monotonic()
             try:
                 evidence = gate(case, self._pool)
@@ -116,6 +117,18 @@ class RawEvaluator:
         weak = f"judged in a sandbox of level {self.level}, below {self.accept}: kept out of promotion"
         return evaluation(Status.OK, f"{weak} (--accept-sandbox {self.level} accepts it)")
 
+    _mode: ClassVar[Literal["measured", "none"]] = "none"
+
+    def _gates(self) -> Sequence[tuple[str, _Gate]]:
+        return (("parse", _parse), ("correctness", _correctness), ("integrity", _integrity))
+
+    def _more(self) -> dict[str, Any]:
+        """Of the environment: what else the facts depend on."""
+        return {}
+
+    def _again(self, seed: int) -> RawEvaluator:
+        return RawEvaluator(seed=seed, level=self.level, accept=self.accept, run_timeout=self._timeout, pool=self._pool)
+
     @property
     def promotable(self) -> bool:
         """Whether a verdict of this judge may promote a candidate."""
@@ -130,10 +143,7 @@ class RawEvaluator:
             gate = GateResult(gate="integrity", passed=False, message=message)
             return Evaluation(status=Status.SUSPICIOUS, gates=(gate,), source=text, message=message)
         again = int(generator(self._seed, "promotion").integers(2**63))
-        judge = RawEvaluator(
-            seed=again, level=self.level, accept=self.accept, run_timeout=self._timeout, pool=self._pool
-        )
-        return judge.evaluate(text, target, hardware)
+        return self._again(again).evaluate(text, target, hardware)
 
     @property
     def key(self) -> str:
@@ -181,12 +191,18 @@ class _Case:
     seed: int
     level: sandbox.Level
     timeout: float
+    hardware: Hardware
     calls: list[_Call] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    results: list[WorkloadResult] = field(default_factory=list)
+    on_device: bool = False
 
     @property
     def kind(self) -> str:
-        return f"raw-{self.level}"
+        return f"raw-{self.level}" + ("-device" if self.on_device else "")
+
+
+_Gate: TypeAlias = "Callable[[_Case, WorkerPool], dict[str, Any]]"
 
 
 # Gates --------------------------------------------------------------------------------------------

@@ -75,6 +75,33 @@ def _threads(facts: Facts) -> str | None:
     return f"{grown} more threads after the last call than after the first: work that outlives its call?"
 
 
+CLOCKS = 1.5  # what one clock may show of another
+SLACK_S = 60e-6  # and beside: what launching and asking costs the host
+
+
+def _timed_state(facts: Facts) -> str | None:
+    seen = facts["timed wrong"]
+    return f"right when it was checked, wrong when it was timed: {seen}" if seen else None
+
+
+def _clocks(facts: Facts) -> str | None:
+    """The device's events against the host's clock with a device-wide wait: work that the events do not see."""
+    pairs = facts["clocks"]
+    odd = [(e, w) for e, w in pairs if w > CLOCKS * e + SLACK_S]
+    if 2 * len(odd) <= len(pairs):
+        return None
+    e, w = odd[0]
+    return f"the events show {e * 1e6:.4g} us, the host waits {w * 1e6:.4g} us: work on another stream, or later?"
+
+
+def _outside(facts: Facts) -> str | None:
+    """What the candidate's process says against the parent's clock, over many calls."""
+    mine, theirs = facts["parent_s"], facts["told_s"]
+    if mine <= CLOCKS * theirs + SLACK_S:
+        return None
+    return f"its process tells {theirs * 1e6:.4g} us a call, seen from outside it takes {mine * 1e6:.4g} us"
+
+
 # What is certain comes first.
 RULES = (
     Rule("lazy output", 1, Status.GAMING, ("odd",), _lazy),
@@ -83,6 +110,9 @@ RULES = (
     Rule("state between calls", 1, Status.GAMING, ("state",), _state),
     Rule("library calls", 1, Status.GAMING, ("torch", "aten"), _library),
     Rule("decoy kernels", 1, Status.GAMING, ("torch", "ghost", "launches"), _decoy),
+    Rule("timed outputs", 1, Status.GAMING, ("timed wrong",), _timed_state),
+    Rule("two clocks", 1, Status.SUSPICIOUS, ("clocks",), _clocks),
+    Rule("clock outside", 1, Status.SUSPICIOUS, ("parent_s", "told_s"), _outside),
     Rule("threads", 1, Status.SUSPICIOUS, ("threads",), _threads),
 )
 
