@@ -18,9 +18,10 @@ from typing import Any, Literal
 from sqlalchemy import exists, func, literal, select
 
 from archive.claims import take
-from archive.database import BUSY_S, Database, now, open_database, unpack
+from archive.database import BUSY_S, Database, now, unpack
 from archive.documents import SCORE_RULE, from_document, plain, search_keys
 from archive.errors import ArchiveError
+from archive.opening import open_database
 from archive.queries import (
     promotions_of,
     select_candidates,
@@ -56,7 +57,7 @@ _IDS = 500  # values in one IN (...)
 
 
 def open_archive(where: str | os.PathLike[str], *, readonly: bool = False, busy_s: float = BUSY_S) -> Archive:
-    """Opens the archive at a path or an `sqlite:///` URL; creates it unless `readonly`.
+    """Opens the archive at a path, an `sqlite:///` or a `postgresql://` URL; creates it unless `readonly`.
 
     busy_s: how long to wait for another process's transaction. Raises ArchiveError, which says what to do, for a file
     that is no archive, is from a newer avo, cannot be read or written; nothing is changed then. An older archive is
@@ -197,7 +198,7 @@ class Archive:
         if limit is not None:
             query = query.limit(limit)
         if offset:
-            query = query.limit(-1 if limit is None else limit).offset(offset)
+            query = query.offset(offset)
         with self._db.reading() as connection:
             return with_parents(connection, list(connection.execute(query)))
 

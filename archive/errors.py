@@ -36,6 +36,24 @@ _SQLITE = {
 }
 
 
+# The start of PostgreSQL's SQLSTATE -> the message; a longer start comes first.
+_POSTGRES = {
+    "53100": "the disk of the server is full, so nothing more could be stored in {where}. All that was recorded before "
+    "is intact: free some space there, then continue with --resume",
+    "53": "the server of {where} has no more room for this ({text})",
+    "55P03": "{where} has been locked by another process for {busy:.0f} s. Wait for it or end it, then continue with "
+    "--resume",
+    "25006": "{where} is read-only for this user",
+    "42501": "this user may not do that in {where} ({text}). Grant it CREATE on the schema and all on its tables",
+    "28": "{where} refuses this user ({text}). Give the user in the URL and the password in PGPASSWORD or ~/.pgpass",
+    "23": "{where} refused a record that contradicts another ({text})",
+    "57": "the server of {where} ended the connection ({text}). All that was recorded before is intact: continue with "
+    "--resume when it is back",
+    "08": "{where} cannot be reached ({text}). `createdb` makes a database that is not there; the password may stand in "
+    "PGPASSWORD or ~/.pgpass. All that was recorded before is intact: continue with --resume when the server is back",
+}
+
+
 def explain(error: BaseException, where: str, busy_s: float = 0.0) -> ArchiveError:
     """The ArchiveError for an error of SQLAlchemy or the database driver. `where` names the archive."""
     original = getattr(error, "orig", None) or error
@@ -44,6 +62,10 @@ def explain(error: BaseException, where: str, busy_s: float = 0.0) -> ArchiveErr
     for prefix, message in _SQLITE.items():
         if name.startswith(prefix):
             return ArchiveError(message.format(where=where, busy=busy_s, text=text, name=name))
+    state = getattr(original, "sqlstate", None) or ("08" if type(original).__module__.startswith("psycopg") else "")
+    for prefix, message in _POSTGRES.items():
+        if state.startswith(prefix):
+            return ArchiveError(message.format(where=where, busy=busy_s, text=" ".join(text.split())))
     return ArchiveError(f"{where}: the database refused: {text}")
 
 

@@ -83,6 +83,7 @@ def import_archive(archive: Archive, lines: Iterable[str], name: str) -> Importe
     with archive.database.writing() as connection:
         reader = _Reader(connection, name)
         reader.read(lines)
+        archive.database.renumber(connection)
     return reader.done
 
 

@@ -112,8 +112,10 @@ def collect(archive: Archive, drop: tuple[int, ...] = ()) -> Freed:
         run = archive.run(number)
         if run.state == "running":
             raise Held(f"run {number} is being written by {run.holder}. Stop it before it is dropped")
-    before = _size(archive)
+    before = archive.database.size()
     with archive.database.writing() as connection:
+        # Not left to the cascade from runs: a server looks at the other end of these before it gets there.
+        connection.execute(parents.delete().where(parents.c.run_id.in_(drop)))
         gone = connection.execute(runs.delete().where(runs.c.id.in_(drop))).rowcount
         promotion = exists().where(  # of a candidate that is still there; no candidate points to it
             candidates.c.digest == evaluations.c.digest,
@@ -129,14 +131,9 @@ def collect(archive: Archive, drop: tuple[int, ...] = ()) -> Freed:
         unread = [~exists().where(column == texts.c.sha256) for column in _readers()]
         removed = connection.execute(texts.delete().where(*unread)).rowcount
     archive.database.compact()
-    return Freed(gone, verdicts, removed, before, _size(archive))
+    return Freed(gone, verdicts, removed, before, archive.database.size())
 
 
 def _readers() -> list[Column[Any]]:
     """The columns, of whichever table, that name a text."""
     return [c for t in metadata.sorted_tables for c in t.columns if c.references(texts.c.sha256)]
-
-
-def _size(archive: Archive) -> int:
-    path = archive.database.path
-    return sum(p.stat().st_size for p in (path, path.with_name(path.name + "-wal")) if p.exists())

@@ -186,12 +186,12 @@ def _plugins() -> Iterator[Finding]:
 
 def _archive(where: str) -> Iterator[Finding]:
     from archive.archive import open_archive
-    from archive.database import locate
     from archive.errors import ArchiveError
+    from archive.opening import locate
 
     try:
         path = locate(where)
-        if not path.exists():
+        if isinstance(path, Path) and not path.exists():
             folder = next(p for p in (path.resolve().parent, *path.resolve().parents) if p.exists())
             writable = os.access(folder, os.W_OK)
             advice = "" if writable else "name another place with --archive"

@@ -234,11 +234,11 @@ class TestNotAnArchive:
     @pytest.mark.parametrize(
         ("where", "message"),
         [
-            ("postgresql://u:secret@host/avo", r"postgresql://u:\*\*\*@host/avo: only SQLite archives are supported"),
+            ("mysql://u:secret@host/avo", r"mysql://u:\*\*\*@host/avo: an archive is an SQLite file or a PostgreSQL data"),
             ("sqlite://", "has to be a file"),
             ("sqlite:///:memory:", "has to be a file"),
             ("sqlite:///a.db?mode=ro", "options such as 'mode'"),
-            ("nonsense://", "only SQLite|not a URL"),
+            ("nonsense://", "is an SQLite file or a PostgreSQL|not a URL"),
             ("://", "not a path and not a URL"),
         ],
     )
