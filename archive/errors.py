@@ -49,8 +49,8 @@ _POSTGRES = {
     "23": "{where} refused a record that contradicts another ({text})",
     "57": "the server of {where} ended the connection ({text}). All that was recorded before is intact: continue with "
     "--resume when it is back",
-    "08": "{where} cannot be reached ({text}). `createdb` makes a database that is not there; the password may stand in "
-    "PGPASSWORD or ~/.pgpass. All that was recorded before is intact: continue with --resume when the server is back",
+    "08": "{where} cannot be reached ({text}). `createdb` makes a database that is not there; the password may stand "
+    "in PGPASSWORD or ~/.pgpass. All that was recorded before is intact: continue with --resume when the server is back",
 }
 
 

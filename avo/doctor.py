@@ -203,11 +203,11 @@ def _archive(where: str) -> Iterator[Finding]:
             )
             return
         with open_archive(where, readonly=True) as archive:
-            found = f"{path}, {len(archive.runs())} runs"
+            found = f"{archive.where}, {len(archive.runs())} runs"
     except ArchiveError as error:
         yield Finding("archive", "fail", str(error))
         return
-    if os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK):
+    if not isinstance(path, Path) or os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK):
         yield Finding("archive", "ok", found)
     else:
         yield Finding("archive", "fail", f"{found}, read-only", "change its permissions or use --archive")

@@ -234,7 +234,7 @@ class TestNotAnArchive:
     @pytest.mark.parametrize(
         ("where", "message"),
         [
-            ("mysql://u:secret@host/avo", r"mysql://u:\*\*\*@host/avo: an archive is an SQLite file or a PostgreSQL data"),
+            ("mysql://u:secret@host/avo", r"mysql://u:\*\*\*@host/avo: an archive is an SQLite file or"),
             ("sqlite://", "has to be a file"),
             ("sqlite:///:memory:", "has to be a file"),
             ("sqlite:///a.db?mode=ro", "options such as 'mode'"),
