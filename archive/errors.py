@@ -50,7 +50,7 @@ _POSTGRES = {
     "57": "the server of {where} ended the connection ({text}). All that was recorded before is intact: continue with "
     "--resume when it is back",
     "08": "{where} cannot be reached ({text}). `createdb` makes a database that is not there; the password may stand "
-    "in PGPASSWORD or ~/.pgpass. All that was recorded before is intact: continue with --resume when the server is back",
+    "in PGPASSWORD or ~/.pgpass. All that was recorded before is intact: continue with --resume",
 }
 
 

@@ -207,7 +207,7 @@ def _archive(where: str) -> Iterator[Finding]:
     except ArchiveError as error:
         yield Finding("archive", "fail", str(error))
         return
-    if not isinstance(path, Path) or os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK):
+    if not isinstance(path, Path) or (os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)):
         yield Finding("archive", "ok", found)
     else:
         yield Finding("archive", "fail", f"{found}, read-only", "change its permissions or use --archive")
