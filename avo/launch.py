@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from evaluators.target import Target, Workload
 
 
-LOOP_OPTIONS = ("sweep",)  # those of `agent_options` that the loop reads, whoever proposes
+LOOP_OPTIONS = ("sweep", "knobs")  # those of `agent_options` that the loop and the brief read, whoever proposes
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from avo.agents.evidence import evidence
@@ -273,15 +274,20 @@ def reason(c: Judged) -> str:
 
 
 def knobs(brief: Brief) -> list[Knob]:
+    """The open decisions of the parent on the chip; where `agent_options.knobs` names some with values, only those."""
     from dsl.diagnostics import ProgramError
     from dsl.knobs import knobs as decisions
     from dsl.parser import parse
 
     sizes = brief.target.workloads[0].sizes if brief.target.workloads else None
     try:
-        return decisions(parse(brief.parent.text), brief.hardware, sizes)
+        found = decisions(parse(brief.parent.text), brief.hardware, sizes)
     except (ProgramError, RecursionError):
         return []  # a raw candidate, or a seed that is none of the language
+    wanted = brief.options.get("knobs")
+    if not isinstance(wanted, Mapping):
+        return found
+    return [replace(k, legal=tuple(v for v in k.legal if v in wanted[k.name])) for k in found if k.name in wanted]
 
 
 def _language(brief: Brief) -> str:

@@ -1,0 +1,56 @@
+"""Begins a run on a recorded table for an operator who answers `avo ask` by `avo tell`: the judge is the table, so no GPU
+is needed and every answer was measured.
+
+The operator sees the brief alone. It lists the table's knobs with their values, as every arm of the benchmark knows them.
+
+python benchmarks/agents/begin.py benchmarks/data/tables/gemm_4096.json --archive run.db
+avo ask --archive run.db > brief.md;  avo tell answer.md --archive run.db;  ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from avo.config import RunConfig
+from avo.outside import begin
+from dsl.hardware import hardware
+from dsl.knobs import knob_named, set_knob
+from dsl.printer import print_program
+from evaluators.recorded import read_tables
+
+
+def config(table: Path, archive: str, folder: Path) -> RunConfig:
+    """Of a run on a table, from the first point of its grid that was measured: the smallest tiles, the fewest stages."""
+    (found,) = read_tables(table)
+    hw = hardware(found.chip)
+    setting = next(s for s, row in found.rows.items() if row.seconds)
+    seed = found.program
+    for name, value in zip(found.knobs, setting, strict=True):
+        seed = set_knob(seed, knob_named(seed, hw, name), value)
+    program = folder / f"{found.name}.avo"
+    program.write_text(print_program(seed), encoding="utf-8")
+    return RunConfig(
+        target=found.target,
+        hw=found.chip,
+        evaluator=f"recorded:{table.resolve()}",
+        archive=archive,
+        program=str(program.resolve()),
+        workloads={"1": {**found.workload.sizes, **found.workload.params}},
+        agent_options={"knobs": {name: list(values) for name, values in found.knobs.items()}},
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--archive", required=True)
+    given = parser.parse_args()
+    number = begin(config(given.table, given.archive, Path(given.archive).resolve().parent))
+    print(f"run {number} of {given.archive}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
