@@ -213,8 +213,16 @@ def _row(brief: Brief, c: Judged) -> dict[str, Any]:
         "expected": c.hypothesis.expected_gain if c.hypothesis else None,
         "committed": c.committed,
         "inherited": c.inherited,
-        "why": _short(c.rationale, 160),
+        "why": _why(c),
     }
+
+
+def _why(c: Judged) -> str:
+    """The claim; of a filling of open numbers which one it is, for the change beside it says the numbers."""
+    from avo.agents.sweeping import claim, fill_of
+
+    fill = fill_of(c)
+    return (f"[filled {fill.number} of {fill.of}] " if fill else "") + _short(claim(c), 160)
 
 
 def _limits(c: Judged) -> dict[str, Any]:

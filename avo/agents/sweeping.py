@@ -1,4 +1,4 @@
-"""Numbers that a proposal leaves open (`tile m=? n=?`), filled by a sampler within a stated number of evaluations.
+"""Numbers that a proposal leaves open (`tile m=? n=?`), filled without a model in a stated number of evaluations.
 
 It stands around any agent. What a sweep has tried is read back from its candidates' reasons, so a resumed run goes on
 with it. One of several `--jobs` sweeps by itself: proposal k goes on with what proposal k - jobs began.
@@ -6,21 +6,21 @@ with it. One of several `--jobs` sweeps by itself: proposal k goes on with what 
 
 from __future__ import annotations
 
-import math
+import itertools
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from avo.agents.protocol import Agent, Brief, Judged, Proposal
-from avo.agents.sampler import Value, suggestions
 
 if TYPE_CHECKING:
     from dsl.knobs import Knob
     from dsl.syntax import Program
 
+Value = int | str
 EVALUATIONS = 6
 _MARK = re.compile(r" \[filled (\d+) of (\d+): ([^\]]+)\]$")
-_ASKED = 64  # settings that the sampler is asked for, until one is new and legal
+_TRIED = 2000  # settings that arithmetic looks at
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ def fill_of(candidate: Judged) -> Fill | None:
         return None
     names = tuple(part.rpartition(" ")[0] for part in found[3].split(", "))
     return Fill(int(found[1]), int(found[2]), names)
+
+
+def claim(candidate: Judged) -> str:
+    """Its rationale without the mark of a sweep."""
+    return _MARK.sub("", candidate.rationale)
 
 
 def sweep_before(brief: Brief, jobs: int) -> list[Judged]:
@@ -80,46 +85,79 @@ class Sweeping:
         return proposal if proposal is None else self._begun(proposal, brief)
 
     def _begun(self, proposal: Proposal, brief: Brief) -> Proposal:
-        """The proposal with its open numbers filled by what is usual; as it is where it leaves none open."""
-        from dsl.knobs import fill
+        """The proposal with its open numbers filled by what arithmetic likes best; as it is where none is open."""
         from dsl.printer import print_program
 
         program = _legal(proposal.text, brief) if "?" in proposal.text else None
         if program is None:
             return proposal
-        names = [k.name for k in _open(program, brief)]
-        if not names:
+        scales = {k.name: k.legal for k in _open(program, brief)}
+        if not scales:
             return proposal
-        sizes = brief.target.workloads[0].sizes if brief.target.workloads else None
-        filled = fill(program, brief.hardware, sizes)
-        return replace(
-            proposal,
-            text=print_program(filled),
-            rationale=proposal.rationale + _mark(1, self._evaluations, _values(filled, brief, names)),
-        )
+        filled = _liked(program, scales, brief)
+        mark = _mark(1, self._evaluations, _values(filled, brief, list(scales)))
+        return replace(proposal, text=print_program(filled), rationale=proposal.rationale + mark)
 
     def _next(self, brief: Brief, going: list[Judged], fill: Fill) -> Proposal | None:
-        """Another filling that is legal and was not judged; None where there is none."""
-        from dsl.knobs import knob_named, set_knob
+        """Another filling that is legal and was not judged; None where there is none.
+
+        The heuristic agent finds it, with nothing open but these numbers and nothing known but this sweep.
+        """
+        from avo.agents.heuristic import HeuristicAgent
+        from dsl.knobs import knob_named
         from dsl.parser import parse
-        from dsl.printer import digest, print_program
 
         first = parse(going[0].text)
-        scales = {k.name: k.scale for k in (knob_named(first, brief.hardware, n) for n in fill.names)}
-        worst = min((math.log(c.value) for c in going if c.value > 0), default=0.0) - 1.0
-        tried = [
-            (_values(parse(c.text), brief, fill.names), math.log(c.value) if c.value > 0 else worst) for c in going
-        ]
-        for setting in suggestions(scales, tried, brief.entropy, _ASKED):
-            program = first
-            for name, value in setting.items():
-                program = set_knob(program, knob_named(program, brief.hardware, name), value)
-            text = print_program(program)
-            if brief.find(digest(parse(text))) is None and _legal(text, brief) is not None:
-                mark = _mark(fill.number + 1, fill.of, _values(program, brief, fill.names))
-                why = _MARK.sub("", going[0].rationale)
-                return Proposal(text, going[0].parents, why + mark)
-        return None
+        wanted = brief.options.get("knobs") or {}
+        scales = {n: wanted.get(n) or knob_named(first, brief.hardware, n).scale for n in fill.names}
+        best = max(going, key=lambda c: (c.value, -c.k))
+        # What else the run has judged is not in the sweep's way, unless it is one of its own settings.
+        others = [c for c in brief.candidates if c not in going and _same_but(c, going[0], fill.names, brief)]
+        seen = tuple(sorted([*going, *others], key=lambda c: c.k))
+        options = {**brief.options, "knobs": scales, "previews": 0}
+        found = HeuristicAgent().propose(replace(brief, parent=best, best=best, candidates=seen, options=options))
+        if found is None:
+            return None
+        mark = _mark(fill.number + 1, fill.of, _values(parse(found.text), brief, fill.names))
+        return Proposal(found.text, going[0].parents, _MARK.sub("", going[0].rationale) + mark)
+
+
+def _liked(program: Program, scales: dict[str, tuple[Value, ...]], brief: Brief) -> Program:
+    """The legal setting of these knobs that `avo.agents.appraisal` finds fastest; the middle of each where none is."""
+    from avo.agents.appraisal import appraise
+    from dsl.anatomy import anatomies
+    from dsl.knobs import fill, knob_named, set_knob
+    from dsl.printer import print_program
+    from dsl.schedule import resolve
+
+    hw = brief.hardware
+    sizes = brief.target.workloads[0].sizes if brief.target.workloads else None
+    settings = list(itertools.islice(itertools.product(*scales.values()), _TRIED))
+    ranked = []
+    for n, setting in enumerate(settings):
+        filled = program
+        for name, value in zip(scales, setting, strict=True):
+            filled = set_knob(filled, knob_named(filled, hw, name), value)
+        time = sum(
+            appraise(kernel, resolve(filled, index, hw.arch, hw.name), hw, sizes).relative_time
+            for index, kernel in enumerate(anatomies(filled))
+        )
+        ranked.append((time, n, filled))
+    ranked.sort(key=lambda r: r[:2])
+    return next((p for _, _, p in ranked if _legal(print_program(p), brief)), fill(program, hw, sizes))
+
+
+def _same_but(c: Judged, first: Judged, names: tuple[str, ...], brief: Brief) -> bool:
+    """Whether a candidate is another setting of the same structure."""
+    from dsl.diagnostics import ProgramError
+    from dsl.knobs import settings
+    from dsl.parser import parse
+
+    try:
+        mine, its = (settings(parse(x.text), brief.hardware) for x in (first, c))
+    except (ProgramError, RecursionError, KeyError):
+        return False
+    return {n: v for n, v in mine.items() if n not in names} == {n: v for n, v in its.items() if n not in names}
 
 
 def _mark(number: int, of: int, values: dict[str, Value]) -> str:
@@ -134,11 +172,15 @@ def _values(program: Program, brief: Brief, names: tuple[str, ...] | list[str]) 
 
 
 def _open(program: Program, brief: Brief) -> list[Knob]:
+    """The knobs that are left open, with what is legal and, where `agent_options.knobs` names values, wanted."""
     from dsl.knobs import knobs
     from dsl.schedule_form import OPEN
 
     sizes = brief.target.workloads[0].sizes if brief.target.workloads else None
-    return [k for k in knobs(program, brief.hardware, sizes) if k.value == OPEN]
+    wanted = brief.options.get("knobs") or {}
+    found = [k for k in knobs(program, brief.hardware, sizes) if k.value == OPEN]
+    within = {k.name: tuple(v for v in k.legal if v in wanted[k.name]) for k in found if k.name in wanted}
+    return [replace(k, legal=within.get(k.name) or k.legal) for k in found]
 
 
 def _legal(text: str, brief: Brief) -> Program | None:

@@ -1,7 +1,7 @@
-"""Begins a run on a recorded table for an operator who answers `avo ask` by `avo tell`: the judge is the table, so no GPU
-is needed and every answer was measured.
+"""Begins a run on a recorded table for an operator who answers `avo ask` by `avo tell`.
 
-The operator sees the brief alone. It lists the table's knobs with their values, as every arm of the benchmark knows them.
+The judge is the table, so no GPU is needed and every answer was measured. The operator sees the brief alone. It lists
+the knobs of the table with their values, as every arm of the benchmark has them.
 
 python benchmarks/agents/begin.py benchmarks/data/tables/gemm_4096.json --archive run.db
 avo ask --archive run.db > brief.md;  avo tell answer.md --archive run.db;  ...
@@ -22,7 +22,7 @@ from evaluators.recorded import read_tables
 
 
 def config(table: Path, archive: str, folder: Path) -> RunConfig:
-    """Of a run on a table, from the first point of its grid that was measured: the smallest tiles, the fewest stages."""
+    """Of a run on a table, from the first point of its grid that was measured: small tiles, few stages."""
     (found,) = read_tables(table)
     hw = hardware(found.chip)
     setting = next(s for s, row in found.rows.items() if row.seconds)
