@@ -13,6 +13,7 @@ from avo.cli.options import ArchiveOption, WorkloadOption
 
 if TYPE_CHECKING:
     from avo.config import RunConfig
+    from avo.events import Event
     from avo.launch import Parts
     from avo.run import Run
 
@@ -171,6 +172,7 @@ def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[st
     from avo.cli.console import say
     from avo.config import DEFAULT_ARCHIVE
     from avo.errors import UserMistake
+    from avo.events import Started
     from avo.launch import carry_on, prepare, stored
     from avo.run import Run
 
@@ -193,10 +195,15 @@ def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[st
         settings = stored(store, number, **{key: flags[key] for key in _LIMITS})
         parts = prepare(settings)
         view.state.recall(Run(store, number).history())
-        say(f"run {number} goes on")
-        _announce(parts)
+
+        def begun(event: Event) -> None:
+            if isinstance(event, Started):  # the run is ours: nobody else writes it
+                say(f"run {number} goes on")
+                _announce(parts)
+            view(event)
+
         with view:
-            return carry_on(store, parts, number, view)
+            return carry_on(store, parts, number, begun)
     except BaseException:
         store.close()
         raise

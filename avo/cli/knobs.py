@@ -22,10 +22,14 @@ def knobs(
     from avo import plugins
     from avo.cli.console import say, show_json, table
     from avo.files import read_program
+    from dsl.check import errors
+    from dsl.diagnostics import ProgramError
     from dsl.knobs import knobs as open_decisions
 
     chip = plugins.load("hardware", hw)
-    _, program = read_program(file)
+    text, program = read_program(file)
+    if wrong := errors(program, chip):
+        raise ProgramError(wrong, text, file)
     found = [as_dict(k) for k in open_decisions(program, chip)]
     if as_json:
         show_json(found)

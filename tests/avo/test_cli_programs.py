@@ -121,6 +121,12 @@ def test_fmt_prints_rewrites_and_compares(cli: Callable[..., Any], program: Path
     assert cli("fmt", untidy_again, "-w").code == 2
 
 
+def test_knobs_of_a_wrong_schedule_are_not_listed(cli: Callable[..., Any], program: Path) -> None:
+    program.write_text(program.read_text() + "wraps 4\n")
+    answer = cli("knobs", program, "--hw", "b200")
+    assert answer.code == 1 and answer.out == "" and "fix: `warps`" in answer.err
+
+
 def test_knobs_lists_legal_values(cli: Callable[..., Any], program: Path) -> None:
     answer = cli("knobs", program, "--hw", "b200")
     assert answer.code == 0 and "stream stages  2" in answer.out

@@ -328,7 +328,7 @@ def test_a_run_that_another_process_writes_is_unavailable(cli: Callable[..., Any
 
     with open_archive("avo.db") as store, store.claim(1):
         answer = cli("evolve", "--resume", "1", "--steps", 9)
-        assert answer.code == 3 and "run 1 is being written by process" in answer.err
+        assert answer.code == 3 and "run 1 is being written by process" in answer.err and answer.out == ""
         assert cli("report", "1").code == 0  # readers never wait for the writer
 
 
