@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from avo.cli.options import JsonOption
+from avo.cli.options import JsonOption, WorkloadOption
 
 if TYPE_CHECKING:
     from evaluators.evaluation import Evaluation
@@ -22,6 +22,7 @@ def audit(
         str | None,
         typer.Option(help="The job: a name, module:NAME or a file. [default: every built-in]", metavar="TARGET"),
     ] = None,
+    workload: WorkloadOption = None,
     seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
     corpus: Annotated[
         bool, typer.Option("--corpus", help="Judge the judge: its corpora of attacks and of honest kernels.")
@@ -40,17 +41,20 @@ def audit(
         _corpus(file, as_json)
         return
     if file is not None:
-        _candidate(file, target, as_json)
+        _candidate(file, target, workload or [], as_json)
         return
-    from avo import plugins
     from avo.cli.console import say, show_json
+    from avo.errors import UserMistake
+    from avo.workloads import job as named
     from evaluators.integrity import targets as fitness
-    from evaluators.loading import complete
     from evaluators.targets import BUILTIN
+
+    if workload and target is None:
+        raise UserMistake("--workload names sizes of one target: name it with --target")
 
     found: dict[str, list[Finding]] = {}
     for name in [target] if target is not None else BUILTIN:
-        job = complete(plugins.load("target", name))
+        job = named(name, workload or [])
         found[job.name] = fitness.audit(job, seed)
     failed = [name for name, findings in found.items() if any(f.verdict == "fail" for f in findings)]
     if as_json:
@@ -84,7 +88,7 @@ def _page(name: str, findings: list[Finding]) -> str:
     )
 
 
-def _candidate(file: str, target: str | None, as_json: bool) -> None:
+def _candidate(file: str, target: str | None, workload: list[str], as_json: bool) -> None:
     from avo import choosing
     from avo.cli.console import say, show_json, table, tame
     from avo.errors import UserMistake
@@ -99,7 +103,7 @@ def _candidate(file: str, target: str | None, as_json: bool) -> None:
         raise UserMistake(
             f"{file} is no .py file; a program of the language can express no cheat, so `avo eval` is all"
         )
-    text, found = read_text(file), job(target, run=True)
+    text, found = read_text(file), job(target, workload, run=True)
     with RawEvaluator() as judge:
         evaluation = judge.evaluate(text, found, choosing.chip("cpu"))
     layers = _layers(evaluation)
