@@ -41,6 +41,7 @@ class Step:
     candidates: str = ""
     seed: bool = False
     rounds: int = 4
+    leave: tuple[str, ...] = ()  # candidates that are not worth the time
 
 
 PLAIN = ("plain Triton", "plain lazy")
@@ -62,6 +63,18 @@ PLANS = {
         Step("attention", "d256", where=("b=4",), only=("cuDNN", "FA2", *PLAIN)),
         Step("attention", where=("b=2",), only=("cuDNN", "FlexAttention")),
         Step("matmul", where=("m=4096",), only=("cuBLAS", "max-autotune")),
+    ),
+    "roles": (  # two minutes: specialised warps beside plain schedules and the libraries
+        Step("attention", only=("cuDNN", "FA2", *PLAIN), leave=("lazy", "causal_lazy")),
+        Step(
+            *("attention", "grouped", ("b=4",), ("cuDNN", *PLAIN), "public"),
+            leave=("lazy", "causal_lazy", "roles_lazy"),
+            rounds=3,
+        ),
+        Step("matmul", only=("cuBLAS",), leave=("stages3", "square"), rounds=3),
+        Step("attention", "d64", where=("b=4",), only=("cuDNN", "FA2", "plain Triton"), leave=("n128",), rounds=3),
+        Step("attention", "d256", where=("b=4",), only=("cuDNN", "FA2", "plain Triton"), leave=("lazy",), rounds=3),
+        Step("cross_entropy", where=("r=8192",), only=("eager", "copy"), rounds=3),
     ),
     "heads": (  # what a minute is enough for
         Step("attention", "grouped", where=("b=4",), only=("cuDNN", "FA2", *PLAIN), candidates="public", rounds=3),
@@ -87,7 +100,7 @@ def entries_of(step: Step, job: Target, chip: str) -> list[Entry]:
     table = tomllib.loads((ROOT / "configs" / "candidates" / f"{chip}.toml").read_text())
     schedules = table[step.target].get(step.candidates or step.chosen or "public", {})
     algorithm = job.seed.partition("schedule")[0]
-    texts = {name: f"{algorithm}schedule\n{text}" for name, text in schedules.items()}
+    texts = {name: f"{algorithm}schedule\n{text}" for name, text in schedules.items() if name not in step.leave}
     if step.seed:
         texts["seed"] = job.seed
     found = [program_entry(name, text, parse(text), job, hardware(chip)) for name, text in texts.items()]
