@@ -283,7 +283,7 @@ def prepare(
         maker = plugins.create("agent", config.agent, available, _taken(config))
     judge: Any = evaluator
     if _named(evaluator) and config.language == "python" and config.evaluator == "local":
-        judge = python_judge(config)
+        judge = python_judge(chip, config.accept_sandbox, config.jobs or 1, **config.evaluator_options)
     elif _named(evaluator):
         judge = plugins.create("evaluator", config.evaluator, available, config.evaluator_options)
     whole = {key: _full(getattr(config, key)) for key in ("target", "hw", "agent", "evaluator")}

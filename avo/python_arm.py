@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from avo.errors import UserMistake
 
 if TYPE_CHECKING:
     from avo.config import RunConfig
     from dsl.hardware import Hardware
-    from evaluators.protocol import Evaluator
+    from evaluators.integrity.raw import RawEvaluator
+    from evaluators.integrity.sandbox import Level
     from evaluators.target import Target
 
 EDITORS = ("heuristic", "random", "mantis")  # agents that edit programs of the language
@@ -65,11 +66,19 @@ def trouble(text: str) -> str:
     return "" if "run" in names else "it has no function `run(*inputs, **params)` at its top level"
 
 
-def judge(config: RunConfig) -> Evaluator:
-    """The judge of such a run. Nobody knows its inputs: their seed is drawn anew, and never the run's."""
+def judge(chip: Hardware, accept: Level, jobs: int = 1, **options: Any) -> RawEvaluator:
+    """The judge of raw Python: on the device where the chip is here, else on the CPU, without a time.
+
+    Nobody knows its inputs: their seed is drawn anew, and never the run's.
+    """
+    from avo import choosing
     from evaluators.integrity.raw import RawEvaluator
 
-    return RawEvaluator(config.jobs or 1, accept=config.accept_sandbox, **config.evaluator_options)
+    if choosing.judge("local", chip) == "measured":
+        from evaluators.integrity.raw_device import RawDeviceEvaluator
+
+        return RawDeviceEvaluator(chip, jobs, accept=accept, **options)
+    return RawEvaluator(jobs, accept=accept, **options)
 
 
 def insist_agent(name: str) -> None:

@@ -9,6 +9,8 @@ import typer
 from avo.cli.options import JsonOption, WorkloadOption
 
 if TYPE_CHECKING:
+    from dsl.hardware import Hardware
+    from evaluators.evaluation import Evaluation
     from evaluators.protocol import Evaluator
 
 
@@ -34,7 +36,8 @@ def evaluate(
 ) -> None:
     """Judge one program: every gate with its evidence, and the time of each workload. 0 accepted, 1 rejected.
 
-    A FILE.py is raw Python with `def run(*inputs, **params)`. It runs in a sandbox, and only its correctness is judged.
+    A FILE.py is raw Python with `def run(*inputs, **params)`. It runs in a sandbox; its correctness is
+    judged, and its time where the chip is here.
 
     Example: avo eval attention.avo --target attention --hw b200
     """
@@ -50,7 +53,7 @@ def evaluate(
     found = job(target, workload or [], run=True)
     judge: Evaluator
     if file.endswith(".py") and evaluator == "local":
-        judge = _raw(accept_sandbox)
+        judge = _raw(chip, accept_sandbox)
     else:
         judge = plugins.create("evaluator", choosing.judge(evaluator, chip), {"jobs": 1, "hardware": chip})
     try:
@@ -62,20 +65,26 @@ def evaluate(
     else:
         say("\n".join(verdict(evaluation)))
         if "sandbox" in evaluation.environment:
-            say(f"sandbox: {evaluation.environment['sandbox']['level']}; raw Python, judged for correctness alone")
+            say(_sandboxed(evaluation))
     if evaluation.status is Status.UNAVAILABLE:
         raise typer.Exit(3)
     if evaluation.status is not Status.OK:
         raise typer.Exit(1)
 
 
-def _raw(accepted: str) -> Evaluator:
+def _sandboxed(evaluation: Evaluation) -> str:
+    regime = evaluation.environment.get("regime")
+    how = f"timed as {regime['name']}: {regime['calls']}" if regime else "judged for correctness alone"
+    return f"sandbox: {evaluation.environment['sandbox']['level']}; raw Python, {how}"
+
+
+def _raw(chip: Hardware, accepted: str) -> Evaluator:
     """The judge of raw Python. Raises UserMistake for an unknown level of the sandbox."""
+    from avo import python_arm
     from avo.errors import UserMistake, unknown
-    from evaluators.integrity.raw import RawEvaluator
     from evaluators.integrity.sandbox import LEVELS
 
     for level in LEVELS:
         if level == accepted:
-            return RawEvaluator(accept=level)
+            return python_arm.judge(chip, level)
     raise UserMistake(unknown("sandbox level", accepted, LEVELS))
