@@ -134,12 +134,8 @@ def _decisions(
             continue
         value = schedule.tile.get(axis, 1)
         yield "tile", axis, value, _with(_ladder(kernel, axis, schedule), value), True
-    roles = hw.arch == SPECIALISED and kernel.contractions and schedule.stream and schedule.load == "tma"
-    if roles:
-        groups = schedule.roles[1] if schedule.roles else 0
-        yield "roles", "mma", groups, (0, 1, 2), True
-    if len(grid) > 1 and schedule.roles:
-        yield "order", "l2", schedule.l2_bytes or 0, tuple(n * 2**20 for n in (0, 4, 8, 16, 32)), True
+    if hw.arch == SPECIALISED and kernel.contractions and schedule.stream:
+        yield from _of_roles(kernel, schedule, len(grid) > 1)
     if len(grid) > 1:
         name, args = schedule.order
         orders: list[Value] = ["row", *(f"grouped({n})" for n in (4, 8, 16))]
@@ -165,26 +161,34 @@ def _decisions(
     if kernel.exponentials:
         value = spelt(*schedule.exponent)
         yield "exponent", "", value, ("exp", "exp2", "poly(8)", "poly(4)", "poly(2)"), False
-    if schedule.roles:
-        yield from _of_roles(kernel, schedule)
-    else:
-        yield "warps", "", schedule.warps, (1, 2, 4, 8, 16), True
+    yield "warps", "", schedule.warps, (1, 2, 4, 8, 16) if schedule.roles is None else (schedule.warps,), True
     if hw.vendor == "amd":
         yield "waves_per_eu", "", schedule.waves_per_eu, (0, 1, 2, 3, 4), True
         if kernel.contractions:
             yield "matrix_instr", "", schedule.matrix_instr, (0, 16, 32), False
 
 
-def _of_roles(kernel: Anatomy, schedule: KernelSchedule) -> Iterator[tuple[str, str, Value, tuple[Value, ...], bool]]:
-    """What only warps with roles follow."""
-    wheres = dict(schedule.hold)
+def _of_roles(
+    kernel: Anatomy, schedule: KernelSchedule, grid: bool
+) -> Iterator[tuple[str, str, Value, tuple[Value, ...], bool]]:
+    """Roles, and what only warps with roles follow: no choice without them."""
+    groups = schedule.roles[1] if schedule.roles else 0
+    yield "roles", "mma", groups, (0, 1, 2), True
+
+    def given(value: Value, *values: Value) -> tuple[Value, ...]:
+        return values if schedule.roles is not None else (value,)
+
+    if grid:
+        share = schedule.l2_bytes or 0
+        yield "order", "l2", share, given(share, *(n * 2**20 for n in (0, 4, 8, 16, 32))), True
     kept = [x.tensor for x in kernel.loads if x.staged and schedule.stream not in x.moved_by]
     for tensor in dict.fromkeys(kept):
-        yield "hold", tensor, wheres.get(tensor, "shared"), ("shared", "registers"), False
+        where = dict(schedule.hold).get(tensor, "shared")
+        yield "hold", tensor, where, given(where, "shared", "registers"), False
     if len(kernel.contractions) > 1:
-        yield "issue", "", schedule.issue, ("next_contraction", "in_order"), False
+        yield "issue", "", schedule.issue, given(schedule.issue, "next_contraction", "in_order"), False
     if schedule.stream in kernel.pivots:
-        yield "reduce", "rows", schedule.rows, ("per_thread", "across"), False
+        yield "reduce", "rows", schedule.rows, given(schedule.rows, "per_thread", "across"), False
 
 
 def _cuttable(kernel: Anatomy, axis: str) -> bool:

@@ -146,6 +146,27 @@ DTYPES = {
 }  # fmt: skip
 
 
+class Scalar(int):
+    """An integer that a kernel computes: it stays one through arithmetic."""
+
+    def to(self, dtype: DType) -> Scalar:
+        return self
+
+
+def _staying(name: str) -> Callable[[Scalar, Any], Any]:
+    plain = getattr(int, name)
+
+    def operation(self: Scalar, other: Any) -> Any:
+        found = plain(self, other)
+        return Scalar(found) if found is not NotImplemented else found
+
+    return operation
+
+
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod"):
+    setattr(Scalar, f"__{_name}__", _staying(f"__{_name}__"))
+
+
 @dataclass
 class Pending:
     """A matrix product under way."""
@@ -154,6 +175,11 @@ class Pending:
     b: Any
     acc: Any
     value: Array | None = None
+
+    def _early(self, *_: Any) -> Any:
+        raise Misuse("a product is read that was not waited for")
+
+    __mul__ = __rmul__ = __add__ = __radd__ = __sub__ = __truediv__ = __getitem__ = _early
 
     def finish(self) -> None:
         if self.value is None:
@@ -281,7 +307,7 @@ def _gl() -> types.ModuleType:
             raise Misuse("a load outside of its tensor")
         found = pointer.flat[torch.from_numpy(np.where(keep, at, 0).astype(np.int64).reshape(-1))]
         values = found.float().numpy() if found.is_floating_point() else found.numpy()
-        return tensor(np.where(keep, values.reshape(at.shape), other)) if at.shape else values.reshape(-1)[0]
+        return tensor(np.where(keep, values.reshape(at.shape), other)) if at.shape else _scalar(values)
 
     def store(pointer: Pointer, value: Any, mask: Any = None) -> None:
         at = np.asarray(pointer.at)
@@ -314,9 +340,9 @@ def _gl() -> types.ModuleType:
         return tensor(np.sum(np.asarray(x), axis=axis, dtype=np.asarray(x).dtype))
 
     where |= {
-        "program_id": lambda axis: local.pid,
-        "num_programs": lambda axis: local.programs,
-        "cdiv": lambda a, b: -(-int(a) // int(b)),
+        "program_id": lambda axis: Scalar(local.pid),
+        "num_programs": lambda axis: Scalar(local.programs),
+        "cdiv": lambda a, b: Scalar(-(-int(a) // int(b))),
         "minimum": lambda a, b: _alike(np.fmin, a, b),
         "maximum": lambda a, b: _alike(np.fmax, a, b),
         "where": lambda c, a, b: tensor(np.where(c, a, np.float32(b) if isinstance(b, float) else b)),
@@ -345,6 +371,15 @@ def _gl() -> types.ModuleType:
     return gl
 
 
+def _scalar(values: Array) -> Any:
+    value = values.reshape(-1)[0]
+    return Scalar(value) if value.dtype.kind in "iu" else value
+
+
+def _range(*ends: Any) -> list[Scalar]:
+    return [Scalar(i) for i in range(*map(int, ends))]
+
+
 def _function(f: Callable[..., Any]) -> Callable[[Any], Tensor]:
     return lambda x: tensor(f(_there(x)))
 
@@ -357,7 +392,7 @@ def _there(x: Any) -> Any:
 
 def _alike(f: Any, a: Any, b: Any) -> Any:
     found = f(a, b)
-    return int(found) if np.ndim(found) == 0 and np.asarray(found).dtype.kind in "iu" else tensor(found)
+    return Scalar(found) if np.ndim(found) == 0 and np.asarray(found).dtype.kind in "iu" else tensor(found)
 
 
 def _fetch(descriptor: Descriptor, at: Sequence[Any], barrier: Barrier, target: Shared) -> None:
@@ -508,6 +543,7 @@ def load(source: str, seed: int = 0) -> types.ModuleType:
     Running one raises Stuck or Misuse where its roles do not fit together.
     """
     module = types.ModuleType("emulated")
+    vars(module)["range"] = _range
     with _modules(seed):
         exec(compile(source, "<gluon>", "exec"), vars(module))
     if "any_above" in vars(module):

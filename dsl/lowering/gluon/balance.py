@@ -7,7 +7,7 @@ divisions that turn a tile's number into its place.
 
 from __future__ import annotations
 
-from dsl.lowering.gluon.plan import Plan
+from dsl.lowering.gluon.plan import NotSpecialised, Plan
 from dsl.lowering.launch import together
 from dsl.printer import print_expr
 from dsl.tile import Op, Value
@@ -122,6 +122,8 @@ class _Printer:
             case "map" if n.attr in ("+", "-", "*", "//", "%"):
                 a, b = (self.text(x) for x in n.args)
                 return f"({a} {n.attr} {b})"
+            case "map" if n.attr == "neg":
+                return f"(-{self.text(n.args[0])})"
             case "map" if n.attr in ("min", "max"):
                 return f"{n.attr}({', '.join(self.text(x) for x in n.args)})"
-        raise KeyError(n.kind)
+        raise NotSpecialised(f"the launcher cannot count its blocks: {n.kind} {n.attr}")

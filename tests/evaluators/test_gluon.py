@@ -1,0 +1,279 @@
+"""Emitted Gluon, role by role on the CPU, and as machine code for sm_90."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dsl.hardware import hardware
+from dsl.lowering import lower
+from dsl.lowering.lowered import Lowered
+from dsl.parser import parse
+from evaluators.compiler import compile_source, load_source
+from evaluators.gluon_emulator import Misuse, Stuck, load
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "attention_sm90.avo"
+SM90 = EXAMPLE.read_text(encoding="utf-8")
+ALWAYS = SM90.replace("rescale speculative", "rescale always")
+LSE = """kernel lse
+in  q[b h m d] f16, k[b g n d] f16, v[b g n e] f16
+out o[b h m e] f16, lse[b h m] f32
+axis g = h // (H // G)
+param causal bool
+s[b h m n] = sum[d](q * k) * rsqrt(D)
+c[b h m n] = where(not causal or m >= n, s, -inf)
+top[b h m] = max[n](c)
+total[b h m] = sum[n](exp(c - top))
+lse = log(total) + top
+o = sum[n](exp(c - top) * v) / total
+""" + SM90[SM90.index("\nschedule") :].replace("hold q registers\n", "")
+WINDOW = """kernel window
+in  q[b h m d] bf16, k[b h n d] bf16, v[b h n e] bf16
+out o[b h m e] bf16
+param window int = 150
+s[b h m n] = sum[d](q * k) * rsqrt(D)
+c[b h m n] = where(m >= n and m - n < window, s, -inf)
+o = sum[n](softmax[n](c) * v)
+""" + ALWAYS[ALWAYS.index("\nschedule") :].replace("n=128", "n=64")
+GEMM = """kernel gemm
+in  a[m k] bf16, b[k n] bf16, bias[n] f32
+out c[m n] bf16
+c = gelu(sum[k](a * b) + bias)
+
+schedule
+tile m=128 n=64 k=32
+grid m n
+order grouped(4)
+persistent
+stream k stages=3
+load tma
+roles load=1 mma=2
+"""
+VARIANTS = {
+    "always": ALWAYS,
+    "speculative": SM90,
+    "lazy": SM90.replace("rescale speculative", "rescale lazy(8)"),
+    "in order": ALWAYS.replace("issue next_contraction", "issue in_order").replace("hold q registers\n", ""),
+    "short blocks": ALWAYS.replace("n=128", "n=64").replace("stages=2", "stages=3"),
+    "one group": ALWAYS.replace("m=128", "m=64").replace("mma=2", "mma=1"),
+    "one loop": ALWAYS.replace("split masked\n", ""),
+    "a tile a program": SM90.replace("persistent\n", ""),
+    "across": ALWAYS.replace("reduce rows=per_thread", "reduce rows=across"),
+}
+
+
+def lowered(text: str, **sizes: int) -> Lowered:
+    found = lower(parse(text), hardware("h200"), {"d": 128, "e": 128, **sizes})
+    assert found.language == "gluon"
+    return found
+
+
+def attended(q: Any, k: Any, v: Any, keep: Any) -> tuple[Any, Any]:
+    k, v = (x.double().repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    s = (q.double() @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~keep, -float("inf"))
+    return torch.softmax(s, -1).nan_to_num(0.0) @ v, torch.logsumexp(s, -1)
+
+
+def drawn(m: int, n: int, rising: bool, heads: tuple[int, int] = (2, 1), d: int = 128) -> list[torch.Tensor]:
+    torch.manual_seed(m + n)
+    q, k, v = (torch.randn(1, h, x, d) for h, x in zip((heads[0], heads[1], heads[1]), (m, n, n), strict=True))
+    if rising:  # the maximum rises at every block of the walk, which goes from the last to the first
+        q, k = q.abs(), k.abs() * torch.linspace(30, 0.1, n)[None, None, :, None]
+    return [x.to(torch.bfloat16) for x in (q, k, v)]
+
+
+def apart(a: Any, b: Any) -> float:
+    return float((a.double() - b).norm() / b.norm())
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_roles_keep_the_value(variant: str, causal: bool) -> None:
+    run = load(lowered(VARIANTS[variant]).source, seed=1).attention
+    for m, n, rising in ((130, 290, False), (200, 200, True)):
+        q, k, v = drawn(m, n, rising)
+        keep = torch.arange(m)[:, None] >= torch.arange(n) if causal else torch.ones(m, n, dtype=torch.bool)
+        assert apart(run(q, k, v, causal), attended(q, k, v, keep)[0]) < 4e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_whoever_goes_on_first(variant: str, seed: int) -> None:
+    run = load(lowered(VARIANTS[variant]).source, seed).attention
+    m, n = 100 + 37 * seed, 330 - 50 * seed
+    q, k, v = drawn(m, n, bool(seed % 2), (4, 2))
+    keep = torch.arange(m)[:, None] >= torch.arange(n)
+    assert apart(run(q, k, v, True), attended(q, k, v, keep)[0]) < 4e-3
+
+
+def test_a_row_that_sees_nothing_and_a_window_of_blocks() -> None:
+    run = load(lowered(WINDOW).source).window
+    m, n = 300, 130  # rows from 280 on see no key
+    q, k, v = drawn(m, n, False, (2, 2))
+    rows, columns = torch.arange(m)[:, None], torch.arange(n)
+    found = run(q, k, v, window=150)
+    assert apart(found, attended(q, k, v, (rows >= columns) & (rows - columns < 150))[0]) < 4e-3
+    assert not found[:, :, 280:].any()
+
+
+@pytest.mark.parametrize("d", [64, 256])
+def test_other_head_dims(d: int) -> None:
+    text = ALWAYS.replace("n=128", "n=64").replace("hold q registers\n", "")
+    run = load(lowered(text, d=d, e=d).source).attention
+    q, k, v = drawn(140, 150, False, d=d)
+    assert apart(run(q, k, v, False), attended(q, k, v, torch.ones(140, 150, dtype=torch.bool))[0]) < 4e-3
+
+
+def test_the_logarithm_of_the_sum() -> None:
+    run = load(lowered(LSE).source).lse
+    q, k, v = (x.to(torch.float16) for x in drawn(150, 140, False))
+    o, lse = run(q, k, v, True)
+    right, logs = attended(q, k, v, torch.arange(150)[:, None] >= torch.arange(140))
+    assert apart(o, right) < 1e-3 and float((lse - logs).abs().max()) < 1e-4
+
+
+def test_a_product_with_its_epilogue() -> None:
+    run = load(lowered(GEMM).source).gemm
+    a, b, bias = torch.randn(200, 72).bfloat16(), torch.randn(72, 136).bfloat16(), torch.randn(136)
+    right = torch.nn.functional.gelu(a.double() @ b.double() + bias.double())
+    assert apart(run(a, b, bias), right) < 4e-3
+
+
+WRONG = [
+    (r"mbarrier\.wait\(v_full.*\n", 0),  # a product reads what has not arrived
+    (r"mbarrier\.wait\(k_empty.*\n", 0),  # a load overwrites what is being read
+    (r"acc = warpgroup_mma_wait\(0, deps=\(acc,\)\)\n", 0),  # an accumulator is read while a product adds to it
+    (r"mbarrier\.arrive\(v_empty.*\n", 0),  # nobody hands a buffer back
+    (r"tma\.store_wait\(0\)\n", 1),  # the kernel ends before its result has left
+]
+
+
+@pytest.mark.parametrize(("line", "which"), WRONG)
+def test_the_emulator_finds_what_a_missing_line_does(line: str, which: int) -> None:
+    source = lowered(ALWAYS).source
+    found = list(re.finditer(line, source))
+    broken = source[: found[-1].start()] + source[found[-1].end() :] if which else re.sub(line, "pass\n", source)
+    assert broken != source
+    q, k, v = drawn(200, 700, False)
+    wrong = 0
+    for seed in range(3):
+        try:
+            o = load(broken, seed).attention(q, k, v, False)
+            wrong += not apart(o, attended(q, k, v, torch.ones(200, 700, dtype=torch.bool))[0]) < 4e-3
+        except (Misuse, Stuck):
+            wrong += 1
+    assert wrong
+
+
+# -- machine code ------------------------------------------------------------------------------------------------------
+
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="compiling needs triton")
+SIZES = {"b": 8, "h": 16, "g": 16, "m": 4096, "n": 4096, "d": 128, "e": 128}
+
+
+@needs_triton
+def test_the_machine_code_of_attention() -> None:
+    found = lowered(ALWAYS)
+    (kernel,) = found.kernels
+    launch = kernel.specialise(SIZES, {"causal": True})
+    assert launch.programs == 132 and launch.options == {"num_warps": 4, "maxnreg": 168}
+    machine = compile_source(found.source, kernel.name, launch, hardware("h200"), ["sass"])
+    assert machine.registers == 168 and machine.threads == 384 and machine.spills <= 8
+    assert machine.shared_bytes < 227 * 1024
+    # two groups, each with the code of the first block and of all others: eight wgmma for each of two products
+    assert machine.matrix == {"HGMMA.64x128x16.F32.BF16": 64}
+    assert 40 <= machine.instructions["mbarrier"] <= 80 and machine.instructions["tma"] == 10
+    code = re.findall(
+        r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?([A-Z][\w.]*)(.*?);", machine.texts["sass"], re.MULTILINE
+    )
+    assert waits_behind_the_exponentials(code) == 2  # in each group's loop
+
+
+def waits_behind_the_exponentials(code: list[tuple[str, str]]) -> int:
+    """Loops in which more than half of the exponentials stand before the last wait for products: the second product
+    runs beside them. ptxas would move the wait up if no barrier stood between."""
+    loops = 0
+    start: int | None = None
+    seen: list[str] = []
+    for name, _ in code:
+        if name.startswith("HGMMA"):
+            start = 0 if start is None else start
+            if seen and "W" in seen:
+                before = "".join(seen)
+                last = before.rindex("W")
+                loops += before[:last].count("E") > 32 > before[last:].count("E")
+                seen = []
+            seen.append("H")
+        elif name.startswith("WARPGROUP.DEPBAR"):
+            seen.append("W")
+        elif name.startswith("MUFU.EX2"):
+            seen.append("E")
+    return loops
+
+
+@needs_triton
+@pytest.mark.slow
+def test_the_machine_code_of_a_product() -> None:
+    text = GEMM.replace("m=128 n=64 k=32", "m=128 n=256 k=64").replace("gelu", "relu")
+    found = lowered(text)
+    (kernel,) = found.kernels
+    launch = kernel.specialise({"m": 8192, "n": 8192, "k": 8192}, {})
+    machine = compile_source(found.source, kernel.name, launch, hardware("h200"))
+    assert machine.spills == 0 and machine.matrix == {"HGMMA.64x256x16.F32.BF16": 8}
+
+
+@needs_triton
+@pytest.mark.slow
+def test_the_machine_code_of_the_speculative_form() -> None:
+    found = lowered(SM90)
+    (kernel,) = found.kernels
+    machine = compile_source(found.source, kernel.name, kernel.specialise(SIZES, {"causal": False}), hardware("h200"))
+    assert machine.matrix == {"HGMMA.64x128x16.F32.BF16": 80}  # each group's loop can do a first product again
+    assert machine.spills <= 8
+
+
+@needs_triton
+@pytest.mark.parametrize("text", [ALWAYS, GEMM.replace("k=32", "k=64")])
+def test_a_launch_finds_what_was_compiled(text: str) -> None:
+    """Triton's JIT makes the same signature, constants and attributes of a launch as `specialise` foretells."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import make_backend
+    from triton.runtime.jit import create_function_from_signature
+
+    found = lowered(text)
+    module = load_source(found.source)
+    (kernel,) = found.kernels
+    function = getattr(module, kernel.name)
+    given: dict[str, Any] = {}
+
+    class Launcher:
+        def __getitem__(self, grid: object) -> Any:
+            return lambda *args, **kwargs: given.update(args=args, kwargs=kwargs)
+
+    setattr(module, kernel.name, Launcher())
+    try:
+        if text == ALWAYS:
+            module.attention(*(torch.zeros(2, 16, 512, 128, dtype=torch.bfloat16) for _ in range(3)), True)
+            sizes, params = SIZES | {"b": 2, "m": 512, "n": 512}, {"causal": True}
+        else:
+            module.gemm(torch.zeros(512, 64).bfloat16(), torch.zeros(64, 256).bfloat16(), torch.zeros(256))
+            sizes, params = {"m": 512, "k": 64, "n": 256}, {}
+    finally:
+        setattr(module, kernel.name, function)
+    backend = make_backend(GPUTarget("cuda", 90, 32))
+    binder = create_function_from_signature(function.signature, function.params, backend)
+    bound, specialization, options = binder(*given["args"], **given["kwargs"])
+    options = {"debug": False, **given["kwargs"]}
+    _, signature, constants, attributes = function._pack_args(backend, options, bound, specialization, options)
+    launch = kernel.specialise(sizes, params)
+    assert signature == launch.signature
+    assert {function.arg_names[p[0]]: v for p, v in constants.items()} == launch.constexprs
+    aligned = {function.arg_names[p[0]] for p, found in attributes.items() if found}
+    assert aligned == set(launch.divisible)
