@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from avo.agents.protocol import Brief, Hypothesis, Proposal, entropy
@@ -94,8 +95,7 @@ def _chosen(
         found = _best(space, space.sampled(parents[0], tried, entropy(brief.seed, k)), seen, model, rng)
         if found is not None:
             return found
-    pool = [o for p in parents for o in space.edits(p)] + space.joint(parents[0], model)
-    found = _best(space, pool, seen, model, rng)
+    found = _best(space, _pool(space, parents, model), seen, model, rng)
     if found is not None:
         return found
     for parent in ranked:  # nothing left near the best: the first that is new among the edits of all others
@@ -103,6 +103,16 @@ def _chosen(
             if option.key not in seen and space.legal(option.program, option.key):
                 return option
     return None
+
+
+def _pool(space: Space, parents: Sequence[Tried], model: Model) -> list[Option]:
+    """Edits of the best few, joint settings of the best, and both again from where each idiom leads."""
+    found = [o for p in parents for o in space.edits(p)] + space.joint(parents[0], model)
+    for base in space.idioms(parents[0]):
+        changed = space.itself(base, parents[0])
+        near = [*space.edits(base), *space.joint(base, model)]
+        found += [changed, *(replace(o, parent=parents[0], changes={**changed.changes, **o.changes}) for o in near)]
+    return found
 
 
 def _best(space: Space, options: Sequence[Option], seen: set[str], model: Model, rng: random.Random) -> Option | None:
@@ -195,7 +205,7 @@ def _previewed(
         model = Corrected(known + waiting, scores, [point for point, _ in waiting])
         if turn == rounds:
             break
-        pool = [o for p in parents for o in space.edits(p)] + space.joint(parents[0], model) + sampled
+        pool = _pool(space, parents, model) + sampled
         new = _first(space, pool, seen | set(looked), model, rng, AT_ONCE)
         for option, value in zip(new, space.predicted(new, preview), strict=True):
             looked[option.key] = (option, value)
@@ -230,7 +240,12 @@ def _proposal(space: Space, option: Option, brief: Brief) -> Proposal:
     expected = round(math.exp(float(mean[0]) + _bonus(space, option) - before), 3)
     claim = answers[0].claim if answers else "no change"
     edits = ", ".join(f"{n} {old} -> {new}" for n, (old, new) in option.changes.items())
-    how = {"edit": "", "grid": "; set together, by what the model expects", "sampler": "; drawn by TPE"}
+    how = {
+        "edit": "",
+        "grid": "; set together, by what the model expects",
+        "idiom": "; they pay off together",
+        "sampler": "; drawn by TPE",
+    }
     cause = (answers[0].cause if answers else "") or found.bottleneck
     text = print_program(option.program)
     space.know(text, option)

@@ -5,6 +5,7 @@ Every method is a pure function whose results are kept, for a run asks the same 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import random
@@ -48,6 +49,26 @@ _FIELDS: Mapping[str, tuple[str, Callable[[Value], object]]] = {
 }
 
 
+# What is known to pay off together and seldom alone: values of knobs, set in this order as far as they are there and
+# legal. A descriptor load frees the registers that a split loop needs; warps with roles need descriptors.
+IDIOMS: tuple[Mapping[str, Value], ...] = (
+    {"load": "tma", "split": "masked", "exponent": "exp2", "order": "longest_first", "stream stages": 2},
+    {
+        "load": "tma",
+        "split": "masked",
+        "exponent": "exp2",
+        "order": "longest_first",
+        "persistent": "on",
+        "stream stages": 2,
+        "roles mma": 2,
+        "order l2": 8 << 20,
+        "issue": "next_contraction",
+        "reduce rows": "per_thread",
+        "rescale": "speculative",
+    },
+)
+
+
 def _words(value: Value) -> tuple[str, tuple[Value, ...]]:
     """`lazy(8)` as a schedule holds it."""
     name, _, inside = str(value).rstrip(")").partition("(")
@@ -72,7 +93,7 @@ class Option:
     key: str
     parent: Tried
     changes: Changes
-    source: str  # "edit", "grid" or "sampler"
+    source: str  # "edit", "grid", "idiom" or "sampler"
 
 
 class Space:
@@ -91,6 +112,7 @@ class Space:
         self._grids: dict[str, list[tuple[Point, Changes]]] = {}
         self._points: dict[str, Point] = {}
         self._legal: dict[str, bool] = {}
+        self._idioms: dict[str, list[tuple[str, Program]]] = {}
         self._previews: dict[str, float] = {}
         self.chosen: dict[object, Option | None] = {}
 
@@ -212,6 +234,34 @@ class Space:
             ]
         return [replace(o, parent=parent) for o in self._options[key]]
 
+    def idioms(self, parent: Tried) -> list[Tried]:
+        """The program after each idiom that changes it: not judged, but a place to begin edits at."""
+        from dsl.knobs import knob_named, set_knob
+
+        key = f"idioms {parent.key}"
+        if key not in self._idioms:
+            found = {}
+            for idiom in IDIOMS:
+                program = parent.program
+                for name, value in idiom.items():
+                    allowed = None if self.open is None else self.open.get(name, ())
+                    try:
+                        knob = knob_named(program, self.hw, name)
+                    except KeyError:
+                        continue
+                    if value in knob.scale and (allowed is None or value in allowed):
+                        program = set_knob(program, knob, value)
+                found.setdefault(key_of(program), program)
+            found.pop(parent.key, None)
+            self._idioms[key] = list(found.items())
+        return [replace(parent, program=program, key=name) for name, program in self._idioms[key]]
+
+    def itself(self, base: Tried, parent: Tried) -> Option:
+        """The program that an idiom made of its parent, as an option."""
+        old, new = (self.point(t.program, t.key).setting for t in (parent, base))
+        changes = {n: (old.get(n, "none"), v) for n, v in new.items() if old.get(n) != v}
+        return Option(base.program, base.key, parent, changes, "idiom")
+
     def joint(self, parent: Tried, model: Model) -> list[Option]:
         """Several knobs of one kernel set together: those of which the model expects most."""
         if parent.key not in self._grids:
@@ -267,7 +317,8 @@ class Space:
         if key not in self._options:
             program = parent.program
             for name, (_, value) in changes.items():
-                program = set_knob(program, knob_named(program, self.hw, name), value)
+                with contextlib.suppress(KeyError):  # one that a choice before it does away with
+                    program = set_knob(program, knob_named(program, self.hw, name), value)
             self._options[key] = [self._option(program, parent, changes, source)]
         return replace(self._options[key][0], parent=parent, source=source)
 
