@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from avo.errors import UserMistake
@@ -46,10 +48,9 @@ def again(named: Named, hardware: Hardware | None = None) -> tuple[Evaluation, T
     Raises UserMistake where the run was begun with objects of Python, HarnessUnavailable where the chip that measured
     it is not here.
     """
-    from avo import choosing, plugins
+    from avo import choosing
     from avo.compiling import require_torch, require_triton
     from avo.config import RunConfig
-    from avo.errors import HarnessUnavailable
     from avo.exporting import target_of_run
 
     assert named.run is not None and named.evaluation is not None
@@ -67,20 +68,93 @@ def again(named: Named, hardware: Hardware | None = None) -> tuple[Evaluation, T
     name = config.evaluator
     if name in ("local", "predicted", "measured"):
         name = "measured" if named.evaluation.mode == "measured" else "predicted"
-    available = {"jobs": 1, "seed": named.run.seed, "hardware": chip}
-    if name == "measured":
+    found = _judge(named, name, target, chip, named.run.seed, config.evaluator_options)
+    return found, target, chip
+
+
+def again_file(path: Path, hardware: Hardware | None = None) -> tuple[Evaluation, Evaluation, Hardware]:
+    """(what the JSON beside a champion's program says, the judgement now, the chip): configs/champions has such files.
+
+    Raises UserMistake where there is no JSON of that form, HarnessUnavailable where the chip is not here.
+    """
+    from avo import choosing, plugins, workloads
+    from avo.candidates import find
+    from avo.compiling import require_torch, require_triton
+    from evaluators.loading import complete
+
+    facts = _facts(path.with_suffix(".json"))
+    named = find(str(path))
+    require_torch("judging")
+    require_triton("judging")
+    chip = hardware or choosing.chip(facts["hardware"])
+    sizes = [w["workload"] for w in facts["workloads"]]
+    target = complete(workloads.retarget(plugins.load("target", facts["target"]), sizes))
+    return _then(facts), _judge(named, "measured", target, chip, 0, {}), chip
+
+
+def _judge(
+    named: Named, evaluator: str, target: Target, chip: Hardware, seed: int, options: Mapping[str, Any]
+) -> Evaluation:
+    from avo import plugins
+    from avo.errors import HarnessUnavailable
+
+    if evaluator == "measured":
         from evaluators.device import NoDevice, local_devices, matching
 
         try:
             matching(local_devices(), chip)
         except NoDevice as error:
             raise HarnessUnavailable(f"{named.name} was measured, and {error}") from None
-    judge = plugins.create("evaluator", name, available, config.evaluator_options)
+    judge = plugins.create("evaluator", evaluator, {"jobs": 1, "seed": seed, "hardware": chip}, options)
     try:
         found: Evaluation = judge.evaluate(named.text, target, chip)
     finally:
         judge.close()
-    return found, target, chip
+    return found
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    from avo.files import read_text
+
+    try:
+        facts = json.loads(read_text(str(path)))
+        known = {"target", "hardware", "mode", "workloads"} <= set(facts) and facts["mode"] == "measured"
+        good = known and all({"workload", "seconds"} <= set(w) for w in facts["workloads"])
+    except (ValueError, TypeError):
+        good = False
+    if not good:
+        raise UserMistake(f"{path} does not hold the measurements of a champion, as configs/champions has them")
+    found: dict[str, Any] = facts
+    return found
+
+
+def _then(facts: Mapping[str, Any]) -> Evaluation:
+    """A champion's measurements as a judgement, each with the spread of its samples as interval."""
+    from evaluators.evaluation import Evaluation, Status, WorkloadResult
+
+    rows = []
+    for w in facts["workloads"]:
+        samples = w.get("samples_s") or [w["seconds"]]
+        logs = [math.log(s) for s in samples]
+        mean = sum(logs) / len(logs)
+        half = 2 * math.sqrt(sum((x - mean) ** 2 for x in logs) / max(1, len(logs) - 1) / len(logs))
+        interval = [w["seconds"] * math.exp(-half), w["seconds"] * math.exp(half)]
+        rows.append(
+            WorkloadResult(
+                workload=w["workload"],
+                work=1.0,
+                floor_s=0.0,
+                bottleneck="",
+                measured_s=w["seconds"],
+                detail={"interval_s": interval},
+            )
+        )
+    environment = {
+        "versions": facts.get("versions", {}),
+        "device": facts.get("device", {}),
+        "hardware": facts["hardware"],
+    }
+    return Evaluation(status=Status.OK, mode="measured", workloads=tuple(rows), environment=environment)
 
 
 def compare(before: Evaluation, now: Evaluation, same_chip: bool = True) -> Comparison:
@@ -95,7 +169,7 @@ def compare(before: Evaluation, now: Evaluation, same_chip: bool = True) -> Comp
         told = f"then {before.status}, now {now.status}" + (f": {now.message}" if now.message else "")
         outcome: Outcome = "rejected" if before.status is Status.OK else "different"
         return Comparison(outcome, None, (told,), changes)
-    differences = tuple(_gates(before, now)) if same_chip else ()
+    differences = tuple(_gates(before, now)) if same_chip and before.gates else ()
     if before.mode == "measured" and now.mode == "measured" and same_chip:
         ratio = _ratio(before, now)
         if ratio is None:

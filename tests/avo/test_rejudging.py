@@ -86,6 +86,41 @@ def test_the_verbs(cli: Callable[..., Any], evolved: Path) -> None:
     assert missing.code == 2 and "no candidate 99" in missing.err
 
 
+def test_champions_in_files_are_held_against_their_measurements(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from avo import rejudging
+    from evaluators.targets import target
+
+    path = tmp_path / "best.avo"
+    path.write_text(target("softmax").seed)
+    mistake = cli("recheck", path)
+    assert mistake.code == 2 and "no such file" in mistake.err
+    rows = [{"workload": "r=4096,c=2048", "seconds": 1e-5, "samples_s": [1e-5, 1.001e-5, 0.999e-5]}]
+    facts = {"target": "softmax", "hardware": "h200", "mode": "measured", "workloads": rows}
+    path.with_suffix(".json").write_text(json.dumps({**facts, "versions": {"triton": "3.6.0"}}))
+    absent = cli("recheck", path)
+    assert absent.code == 3 and "was measured, and no h200 is here" in absent.out
+    asked = []
+
+    def judged(named: Any, evaluator: str, job: Any, *more: Any) -> Evaluation:
+        asked.append([w.name for w in job.workloads])
+        row = WorkloadResult(
+            workload="r=4096,c=2048", work=1.0, floor_s=0.0, bottleneck="", measured_s=1.1e-5,
+            detail={"interval_s": [1.09e-5, 1.11e-5]},
+        )  # fmt: skip
+        facts: dict[str, Any] = {"versions": {"triton": "3.9.0"}}
+        return Evaluation(status=Status.OK, mode="measured", workloads=(row,), environment=facts)
+
+    monkeypatch.setattr(rejudging, "_judge", judged)
+    slower = cli("recheck", path, "--json")
+    (found,) = json.loads(slower.out)
+    assert slower.code == 1 and found["outcome"] == "slower" and found["changes"] == ["triton: 3.6.0 -> 3.9.0"]
+    assert asked == [["r=4096,c=2048"]] and found["ratio"]["value"] == pytest.approx(1 / 1.1)
+    path.with_suffix(".json").write_text("{}")
+    assert cli("recheck", path).code == 2
+
+
 def test_a_candidate_is_loaded_as_its_package_has_it(evolved: Path) -> None:
     """On the host it is the reference; the operator is one for torch.compile; its chip comes from the run."""
     import torch
