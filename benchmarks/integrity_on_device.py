@@ -68,14 +68,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--hw", default="h200")
     parser.add_argument("--out", default="integrity_on_device.json")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="a part of the path: attacks, honest, a name")
+    parser.add_argument("--columns", type=int, default=512)
     parser.add_argument("--simulate", action="store_true")
     given = parser.parse_args()
     import torch  # noqa: F401  before the forks, and never its device
     import triton  # noqa: F401
 
     chip = hardware(given.hw)
-    sizes = (Workload({"r": 64, "c": 512}),) if given.simulate else target("softmax").workloads[:1]
+    sizes = (Workload({"r": 64, "c": 512}) if given.simulate else Workload({"r": 16384, "c": given.columns}),)
     job = replace(target("softmax"), workloads=sizes)
     size = sizes[0].sizes
     rows: list[dict[str, Any]] = []
@@ -83,7 +84,7 @@ def main() -> None:
     with RawDeviceEvaluator(chip, sizes=1, rounds=6, simulate=given.simulate) as judge:
         record["environment"] = {**environment(chip), **judge._more()}
         for path in sorted(HERE.glob("*/*.py"), key=lambda p: (p.parent.name != "honest", p.name)):
-            if given.only and given.only not in path.name:
+            if given.only and given.only not in str(path):
                 continue
             row: dict[str, Any] = {"corpus": path.parent.name, "name": path.stem}
             row["naive"] = None if given.simulate else naive(path, size["r"], size["c"])
