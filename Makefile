@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow calibrate lint types contracts clean
+.PHONY: setup demo test test-slow docs calibrate lint types contracts clean
 
 setup: $(STAMP)
 
@@ -22,6 +22,11 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
+
+# The documentation as a site under build/site; a link that leads nowhere fails it.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m mkdocs build --quiet
 
 calibrate: $(STAMP)
 	$(BIN)/python benchmarks/calibrate.py

@@ -19,8 +19,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @cache
-def made() -> str:
-    spec = importlib.util.spec_from_file_location("make_cli", ROOT / "docs" / "make_cli.py")
+def made(name: str = "make_cli") -> str:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -30,6 +30,18 @@ def made() -> str:
 
 def test_the_page_of_the_command_line_is_current() -> None:
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == made(), "run python docs/make_cli.py"
+
+
+def test_the_page_of_settings_statuses_and_tables_is_current() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert page == made("make_reference"), "run python docs/make_reference.py"
+
+
+def test_every_page_is_on_the_site() -> None:
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in ROOT.glob("docs/**/*.md"):
+        if "skill" not in page.parts:
+            assert f": {page.relative_to(ROOT / 'docs')}\n" in site, f"{page.name} is not in the nav of mkdocs.yml"
 
 
 @pytest.mark.parametrize("verb", VERBS)
