@@ -16,6 +16,7 @@ from dsl.polynomial import exact_outputs
 from dsl.schedule import kernels_of
 from dsl.syntax import Algorithm, Number, Program, Schedule
 from dsl.terms import Graph, Term
+from dsl.tiling.roles import along
 
 Sizes = Mapping[str, int]
 
@@ -23,12 +24,13 @@ Sizes = Mapping[str, int]
 @dataclass(frozen=True)
 class Load:
     """A tensor that the kernel reads whole tiles of. `staged`: an operand of a contraction, so it passes through shared
-    memory. `scheduled`: per axis of the tensor, the finer axes that move it (itself where there are none)."""
+    memory. `plain`: read by its axes, not by position. `moved_by`: the axes that move it, finer ones among them."""
 
     tensor: str
     axes: tuple[str, ...]
     dtype: str
     staged: bool
+    plain: bool
     moved_by: frozenset[str]
 
 
@@ -48,6 +50,10 @@ class Contraction:
     after_exp: bool  # an operand comes out of an exponential
 
     @property
+    def axes(self) -> tuple[str, ...]:
+        return (*self.batch, *self.rows, *self.columns, *self.inner)
+
+    @property
     def tiled(self) -> tuple[str, ...]:
         return (*self.rows, *self.columns, *self.inner)
 
@@ -57,9 +63,10 @@ class Anatomy:
     """One kernel of a program, whatever its schedule.
 
     outputs: the axes of what it writes, in order. held: those of them that a reduction also runs over, so that no grid
-    can cut them. streamable: reduced axes that a loop can walk (a held one twice: to reduce, then to write). within:
-    axes reduced only inside the block of a coarser output axis. axes: all that a schedule may name. blocks: axis ->
-    length of its blocks, where a running maximum fixes it (None: not a plain number).
+    can cut them. ordered: axes that a scan, an argmax or a selection goes along, so that a tile holds all of them.
+    streamable: reduced axes that a loop can walk (a held one twice: to reduce, then to write). within: axes reduced
+    only inside the block of a coarser output axis. axes: all that a schedule may name. blocks: axis -> length of its
+    blocks, where a running maximum fixes it (None: not a plain number).
     """
 
     writes: tuple[str, ...]
@@ -68,6 +75,7 @@ class Anatomy:
     held: tuple[str, ...]
     reduced: tuple[str, ...]
     streamable: tuple[str, ...]
+    ordered: tuple[str, ...]
     within: tuple[str, ...]
     blocks: tuple[tuple[str, int | None], ...]
     loads: tuple[Load, ...]
@@ -113,6 +121,7 @@ def _anatomy(program: Program, kernel: int) -> Anatomy:
     graph, _ = elaborate(program, kernel)
     writes = kernels_of(program)[kernel]
     terms = _reachable(graph)
+    ordered = _unique(a for t in terms if (a := along(t)))
     outputs = _unique(a for w in writes if w in graph.outputs for a in graph.tensors[w][0])
     sums = [t for t in terms if t.op == "reduce"]
     scans = [t for t in terms if t.op in ("scan", "select")]
@@ -133,7 +142,12 @@ def _anatomy(program: Program, kernel: int) -> Anatomy:
         outputs=outputs,
         held=held,
         reduced=reduced,
-        streamable=tuple(a for a in _outermost(graph, sums, cut) if a in reduced and (a not in outputs or a in held)),
+        streamable=tuple(
+            a
+            for a in _outermost(graph, sums, cut)
+            if a in reduced and (a not in outputs or a in held) and a not in ordered
+        ),
+        ordered=ordered,
         within=tuple(a for a in reduced if a not in whole and a not in outputs),
         blocks=tuple(blocks.items()),
         loads=_loads(graph, terms, sums),
@@ -242,6 +256,7 @@ def _values(terms: tuple[Term, ...], sums: list[Term]) -> tuple[tuple[str, ...],
 def _loads(graph: Graph, terms: tuple[Term, ...], sums: list[Term]) -> tuple[Load, ...]:
     staged = {name for t in sums if (c := contraction(t)) is not None for name in c.tensors}
     moved: dict[Term, set[str]] = {}
+    plain = {a for t in terms if t.op != "read" for a in t.args}
     for t in terms:
         if t.op == "input":
             moved.setdefault(t, set()).update(t.axes)
@@ -251,7 +266,7 @@ def _loads(graph: Graph, terms: tuple[Term, ...], sums: list[Term]) -> tuple[Loa
                 base = base.args[0]
             if base.op == "input":
                 moved.setdefault(base, set()).add(t.attr[1])
-    return tuple(Load(t.attr, t.axes, t.dtype, t.attr in staged, frozenset(m)) for t, m in moved.items())
+    return tuple(Load(t.attr, t.axes, t.dtype, t.attr in staged, t in plain, frozenset(m)) for t, m in moved.items())
 
 
 def _pivots(terms: tuple[Term, ...]) -> tuple[str, ...]:

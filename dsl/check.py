@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dsl.anatomy import Anatomy, Sizes, anatomies, contraction
 from dsl.diagnostics import Diagnostic, ProgramError, nearest
+from dsl.edits import explicit
 from dsl.elaborate import elaborate
 from dsl.hardware import HARDWARE, Hardware
 from dsl.lowering import tile_program
@@ -68,6 +69,8 @@ def schedule_diagnostics(
             )
         )
     writes = kernels_of(program)
+    if sizes is not None and kernels is not None:
+        program = explicit(program)  # whether a kernel that says nothing fits is known once its tiles are
     for block in program.schedule.blocks:
         index = _index(block, writes)
         kernel = kernels[index] if kernels is not None and index is not None else None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 
+from dsl.algebra import bottomless
 from dsl.diagnostics import Diagnostic, nearest
 from dsl.schedule import kernels_of
 from dsl.syntax import Binary, Bool, Call, Expr, Name, Number, Program, Read, Span, Statement, Tensor, Unary
-from dsl.terms import DTYPES, Axis, Graph, Term
+from dsl.terms import DTYPES, INTEGERS, Axis, Graph, Term
 
 UNARY = [
     "exp",
@@ -35,6 +37,7 @@ SCANS = ("runmax", "runsum")
 SELECTIONS = ("topk", "bottomk")
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_to_all", "all_gather")
 QUANTIZE_LIMITS = {"int8": 127.0, "e4m3": 448.0, "e5m2": 57344.0, "mxfp4": 6.0, "nvfp4": 6.0}
+MODULE_NAMES = ("torch", "triton", "tl", "math", "TensorDescriptor", "device", "programs")
 FUNCTIONS = (*ARITY, *REDUCTIONS, *SCANS, *SELECTIONS, *COLLECTIVES, "quantize", *DTYPES)
 
 
@@ -62,6 +65,7 @@ class _Elaborator:
             self.writes = kernels[kernel]
             self.stored = {n for i, k in enumerate(kernels) if i != kernel for n in k} - set(self.writes)
         self.out = {t.name: t for t in self.algorithm.outputs}
+        self.declared: dict[str, tuple[str, ...]] = {}  # the axes of each name as its own line orders them
 
     # Declarations -------------------------------------------------------------------------------------------------
 
@@ -70,6 +74,7 @@ class _Elaborator:
         taken: dict[str, str] = {}
 
         def claim(name: str, what: str, span: Span) -> None:
+            self.speakable(name, what, span)
             if name in taken:
                 self.error(
                     "name-clash",
@@ -100,11 +105,13 @@ class _Elaborator:
             claim(name, "an axis", next((d.span for d in a.axes if d.name == name), Span()))
         for p in a.params:
             claim(p.name, "a param", p.span)
+        self.speakable(a.name, "the kernel's name", a.span)
         for t in a.inputs:
             if len(set(t.axes or ())) != len(t.axes or ()):
                 self.error("axis-repeated", f"`{t.name}` names an axis twice", t.span, fix="read by position: t[i (e)]")
             dtype = self.dtype(t.dtype or "f32", t.span)
             g.tensors[t.name] = (t.axes or (), dtype)
+            self.declared[t.name] = t.axes or ()
         g.inputs = tuple(t.name for t in a.inputs)
 
         for s in a.statements:
@@ -116,6 +123,7 @@ class _Elaborator:
                         t.span,
                         fix="every name is assigned once; choose a new name",
                     )
+                self.speakable(t.name, "a name", t.span)
                 taken[t.name] = "already assigned"
             try:
                 self.statement(s)
@@ -197,9 +205,12 @@ class _Elaborator:
                 )
         # rule 17: f32 where nothing was declared; what is no float stays what it is
         dtype = target.dtype or (term.dtype if term.dtype in ("bool", "i32") else "f32")
+        self.declared[target.name] = axes
         if target.name in self.stored or target.name in self.writes:
             g.tensors[target.name] = (axes, dtype)
         if target.name in self.stored:
+            g.undeclared |= {target.name} if not term.declared else set()
+            g.bottomless |= {target.name} if bottomless(g, term) else set()
             term = g.make("input", (), target.name, axes, dtype)
         g.names[target.name] = term
         g.lines.setdefault(term, span)
@@ -309,7 +320,7 @@ class _Elaborator:
         if tensor.op in ("index", "extent", "param"):
             self.error("not-a-tensor", f"`{e.tensor}` is no tensor and cannot be read by position", e.span)
             raise _Stop
-        axes = g.tensors[e.tensor][0] if e.tensor in g.tensors else tensor.axes
+        axes = self.declared.get(e.tensor, tensor.axes)
         if len(e.indices) != len(axes):
             self.error(
                 "read-rank",
@@ -413,6 +424,9 @@ class _Elaborator:
             axes.append(a.axis)
             within.append(a.within or "")
         over, blocks = tuple(axes), tuple(within)
+        if f == "argmax" and len(over) != 1:
+            self.error("one-axis", "`argmax` takes one axis", e.span, legal="argmax[n](x)")
+            raise _Stop
         if f == "softmax":
             shifted = g.map("exp", g.map("-", x, g.reduce("max", x, over, blocks)))
             return g.map("softdiv", shifted, g.reduce("sum", shifted, over, blocks))
@@ -467,8 +481,11 @@ class _Elaborator:
                     fix=f"axis {a.within} = {a.axis} // 64",
                 )
                 raise _Stop
+            if f == "runsum" and a.within:  # the sum up to the end of each block
+                x = g.reduce("sum", x, axes, (a.within,))
+                return g.make("scan", (x,), (f, a.within, ""), x.axes, x.dtype if x.dtype == "i32" else "f32")
             result = tuple((a.within or a.axis) if x_ == a.axis else x_ for x_ in x.axes)
-            return g.make("scan", (x,), (f, a.axis, a.within or ""), result, "f32")
+            return g.make("scan", (x,), (f, a.axis, a.within or ""), result, "i32" if x.dtype in INTEGERS else "f32")
         if not g.rank or axes[:1] != (g.rank,):
             self.error("no-rank", f"{f} needs the rank axis first", e.span, legal=f"rank r, then {f}[r ...](x)")
             raise _Stop
@@ -486,6 +503,16 @@ class _Elaborator:
             "all_gather": tuple(other if a == g.rank else a for a in x.axes),
         }[f]
         return g.make("collective", (x,), (f, g.rank, other), result, x.dtype)
+
+    def speakable(self, name: str, what: str, span: Span) -> None:
+        """Whether Python can say the name: it stands as it is in the module that comes out."""
+        if keyword.iskeyword(name) or name in MODULE_NAMES:
+            means = "is a word of Python" if keyword.iskeyword(name) else "has a meaning in the module that comes out"
+            self.error("name-reserved", f"`{name}` {means} and cannot be {what}", span, fix=f"`{name}_`")
+        axis = name.lower()
+        if name == axis.upper() and axis != name and axis in self.graph.axes:
+            message = f"`{name}` is the extent of axis `{axis}` and cannot be {what}"
+            self.error("name-clash", message, span, fix="give it another name")
 
     # Diagnostics --------------------------------------------------------------------------------------------------
 

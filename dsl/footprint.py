@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from dsl.anatomy import Anatomy, Load, Sizes
+from dsl.anatomy import Anatomy, Contraction, Load, Sizes
 from dsl.hardware import Hardware
 from dsl.schedule import KernelSchedule
 
@@ -19,11 +19,15 @@ MAX_TILE = 2**20  # elements of one value: Triton's TRITON_MAX_TENSOR_NUMEL
 
 
 def grid_of(kernel: Anatomy, schedule: KernelSchedule) -> tuple[str, ...]:
-    """The grid axes, slowest first: as written, else every output axis that no tile needs whole."""
+    """The grid axes, slowest first: as written, else every axis of all outputs that no tile needs whole."""
     if schedule.grid:
         return schedule.grid
     whole = {a for a, t in schedule.tile.items() if t == "all"}
-    return tuple(a for a in kernel.outputs if a not in kernel.held and a not in whole)
+
+    def everywhere(axis: str) -> bool:
+        return all(any(a == axis or kernel.graph.coarse_over(a, axis) for a in axes) for axes, _ in kernel.stores)
+
+    return tuple(a for a in kernel.outputs if a not in kernel.held and a not in whole and everywhere(a))
 
 
 def lengths(kernel: Anatomy, schedule: KernelSchedule, sizes: Sizes | None) -> dict[str, int]:
@@ -54,7 +58,16 @@ def load_bytes(kernel: Anatomy, load: Load, held: dict[str, int]) -> int:
 
 def largest_value(kernel: Anatomy, held: dict[str, int]) -> tuple[int, tuple[str, ...]]:
     """Elements of the largest value that one tile computes, and its axes."""
-    return max((math.prod(held.get(a, 1) for a in axes), axes) for axes in kernel.values)
+    products = [c.axes for c in kernel.contractions if not _by_matrix_units(c, held)]
+    return max((math.prod(held.get(a, 1) for a in axes), axes) for axes in (*kernel.values, *products))
+
+
+def _by_matrix_units(c: Contraction, held: dict[str, int]) -> bool:
+    """Whether the lowering makes one matrix product of it; else its factors are multiplied element by element."""
+    rows, columns, inner, batch = (
+        [a for a in axes if held.get(a, 1) > 1] for axes in (c.rows, c.columns, c.inner, c.batch)
+    )
+    return len(rows) == len(columns) == len(inner) == 1 and not batch and min(held[a] for a in rows + columns) > 8
 
 
 def shared_bytes(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware, sizes: Sizes | None) -> int:

@@ -131,6 +131,10 @@ class _Tile:
             case "cast":
                 x = self.values[n.args[0]]
                 return round_to(np.asarray(x, dtype=np.float64), n.attr) if n.attr != "f32" else x
+            case "scan":
+                kind, dim = n.attr
+                step = np.maximum if kind == "runmax" else np.add
+                return step.accumulate(self.values[n.args[0]], axis=n.args[0].dims.index(dim))
             case "rank":
                 x = np.asarray(self.values[n.args[0]])
                 lower = np.tri(len(x), k=-1, dtype=bool)
@@ -138,9 +142,8 @@ class _Tile:
             case "reduce":
                 kind, (dim,) = n.attr
                 axis = n.args[0].dims.index(dim)
-                fold = {"sum": np.sum, "max": np.max, "min": np.min, "any": np.any, "all": np.all, "prod": np.prod}[
-                    kind
-                ]
+                folds = {"sum": np.sum, "max": np.max, "min": np.min, "any": np.any, "all": np.all}
+                fold = (folds | {"prod": np.prod, "argmax": np.argmax})[kind]
                 return fold(self.values[n.args[0]], axis=axis)  # type: ignore[operator]
             case "dot":
                 a, b = self.values[n.args[0]], self.values[n.args[1]]

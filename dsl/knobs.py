@@ -73,7 +73,7 @@ def knobs(program: Program, hw: Hardware, sizes: Sizes | None = None) -> list[Kn
     found = []
     for index, kernel in enumerate(anatomies(program)):
         schedule = resolve(program, index, hw.arch, hw.name)
-        lowers = _blocky(kernel) and _lowers(program, index, hw)
+        lowers = (_blocky(kernel) or bool(kernel.ordered)) and _lowers(program, index, hw)
         found_on = effective(directives_of(program, index), hw)
         for directive, key, value, values, number in _decisions(kernel, schedule, hw):
             knob = Knob(

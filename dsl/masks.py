@@ -15,7 +15,7 @@ import numpy as np
 
 from dsl.terms import Term
 
-LIMIT = 6  # conjunctions of one region; a union of more is taken for the whole space (inclusion-exclusion is 2^n)
+LIMIT = 8  # conjunctions of one region; a union of more is taken for the whole space (inclusion-exclusion is 2^n)
 
 
 @dataclass(frozen=True)

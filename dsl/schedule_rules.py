@@ -18,6 +18,7 @@ from dsl.hardware import Hardware
 from dsl.schedule import KernelSchedule
 from dsl.schedule_form import OPEN, Effective, spelt, words
 from dsl.syntax import Directive, Item, Span, Word
+from dsl.tiling.coordinates import BYTES
 
 KIB = 1024
 SPECIALISED = "sm_90"  # the architecture whose warps are given roles
@@ -162,6 +163,14 @@ def _stream(
     if axis in kernel.outputs and axis not in kernel.held:
         why = "it is an axis of what the kernel writes, and no sum runs over it"
         yield Diagnostic("stream-output", f"`stream {axis}`: {why}", at, legal, f"put `{axis}` in `grid`")
+    elif axis in kernel.ordered:
+        yield Diagnostic(
+            "stream-ordered",
+            f"`stream {axis}`: a scan, an argmax or a selection goes along `{axis}`, so one tile holds all of it",
+            at,
+            legal,
+            f"`tile {axis}=all`, without `stream`",
+        )
     elif axis not in kernel.streamable:
         yield Diagnostic(
             "stream-inner",
@@ -316,6 +325,8 @@ def _room(
             fix=_smaller(kernel, schedule, lambda s: largest_value(kernel, lengths(kernel, s, sizes))[0] <= MAX_TILE),
         )
         return
+    if sizes is not None and schedule.load == "tma":
+        yield from _rows(kernel, lengths(kernel, schedule, sizes), found, sizes)
     need = shared_bytes(kernel, schedule, hw, sizes)
     if need > hw.shared_bytes:
         has = hw.shared_bytes // KIB
@@ -327,6 +338,27 @@ def _room(
             at,
             fix=_smaller(kernel, schedule, lambda s: shared_bytes(kernel, s, hw, sizes) <= hw.shared_bytes),
         )
+
+
+def _rows(kernel: Anatomy, held: dict[str, int], found: dict[str, Effective], sizes: Sizes) -> Iterator[Diagnostic]:
+    """Descriptors take rows of whole 16 bytes; what goes by descriptor is decided in `dsl.tiling.coordinates`."""
+    at = found["load"].directive.span if "load" in found else Span()
+    moved = [(x.tensor, x.axes, x.dtype) for x in kernel.loads if x.plain]
+    moved += [(n, axes, dtype) for n, (axes, dtype) in zip(kernel.writes, kernel.stores, strict=False)]
+    for name, axes, dtype in moved:
+        length = [held.get(a, 1) for a in axes]
+        if not axes or axes[-1] not in sizes or length[-1] < 2 or sum(n > 1 for n in length) < 2 or dtype not in BYTES:
+            continue
+        if sizes[axes[-1]] * BYTES[dtype] % 16:
+            step = 16 // BYTES[dtype]
+            yield Diagnostic(
+                "tma-rows",
+                f"`load tma` needs rows of whole 16 bytes; a row of `{name}` is {sizes[axes[-1]]} {dtype}",
+                at,
+                legal=f"{axes[-1].upper()} a multiple of {step}",
+                fix="`load pointer`",
+            )
+            return
 
 
 def _smaller(kernel: Anatomy, schedule: KernelSchedule, fits: Callable[[KernelSchedule], bool]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from dsl.syntax import Expr, Param, Span
 
 FLOATS = ("f32", "f16", "bf16", "e4m3", "e5m2", "f64")
+INTEGERS = ("i32", "int8", "bool")
 DTYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "int8", "i32", "bool", "mxfp4", "nvfp4")
 
 # op             args                       attr
@@ -83,7 +84,8 @@ class Axis:
 class Graph:
     """A kernel's algorithm as terms. `tensors`: axes and dtype of everything stored in memory that it reads or writes.
 
-    `names`: the term of each statement's left side; `lines`: where each term was first written.
+    `names`: the term of each statement's left side; `lines`: where each term was first written. Of what is stored,
+    `bottomless` may hold -inf, and the lines of `undeclared` name no dtype, so that storing them changes nothing.
     """
 
     axes: dict[str, Axis] = field(default_factory=dict)
@@ -94,6 +96,8 @@ class Graph:
     names: dict[str, Term] = field(default_factory=dict)
     lines: dict[Term, Span] = field(default_factory=dict)
     rank: str | None = None
+    bottomless: set[str] = field(default_factory=set)
+    undeclared: set[str] = field(default_factory=set)
     _interned: dict[tuple[Any, ...], Term] = field(default_factory=dict, repr=False)
 
     def make(
@@ -104,7 +108,8 @@ class Graph:
         key = (op, tuple(map(id, args)), attr, type(attr).__name__)
         term = self._interned.get(key)
         if term is None:
-            declared = op in ("input", "cast", "read") or (op == "reduce" and bool(attr[3]))
+            declared = op in ("input", "cast", "read") and attr not in self.undeclared
+            declared = declared or (op == "reduce" and bool(attr[3]))
             if op == "refine":
                 declared = args[0].declared
             term = Term(op, args, attr, axes, dtype, declared)

@@ -32,6 +32,7 @@ from dsl.terms import Graph, Term
 # cast      x                         dtype
 # dot       a, b[, acc]               DotAttr; a is [M K], b is [K N] after the transpositions it names
 # reduce    x                         (kind, dims)
+# scan      x                         (runmax | runsum, dim): up to and with each index
 # rank      x, index                  dim, x's only one: how many are larger, or equal and of a lower index
 # set       x                         the variable (a Value) that takes x
 

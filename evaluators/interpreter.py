@@ -358,6 +358,16 @@ class _Nothing:
         """The language stays patched: this process compiles nothing."""
 
 
+def _range(plain: Any) -> Any:
+    """`tl.range` whose numbers are i32 tensors, as compiled code has them; the interpreter gives bare ints."""
+
+    def walk(*bounds: Any, **hints: Any) -> Any:
+        for i in plain(*bounds, **hints):
+            yield tl.core.tensor(Handle(np.array([i], dtype=np.int32), tl.int32), tl.int32)
+
+    return walk
+
+
 _installed = False
 
 
@@ -379,6 +389,7 @@ def install() -> None:
     names = {"tl": tl, "core": tl.core}
     base._patch_lang(type("Module", (), {"__globals__": names}))
     base._patch_lang = lambda fn: _Nothing()
+    tl.range = _range(tl.range)
     _remember(tl.core.tensor, lambda handle, ty: ty.name, given=("handle",))
     _remember(tl.core.block_type, _shape_key, given=())
     # Indices of these sizes do not overflow; watching for it doubles the work on them.

@@ -189,5 +189,5 @@ def _count_op(kernel: TileKernel, op: Op, into: _Counts, known: Mapping[str, int
             into.alu += _size(kernel, op.out.dims, known)
         case "rank":
             into.alu += 4 * _size(kernel, op.args[0].dims, known) ** 2
-        case "reduce":
+        case "reduce" | "scan":
             into.reduced += _size(kernel, op.args[0].dims, known)

@@ -77,10 +77,20 @@ class Expressions(Page):
                 if n.attr == "int8" and n.args[0].dtype not in ("i32", "bool"):
                     self.functions.add("to_int8")
                     return Text(f"to_int8({x.source})", ATOM, out.dims, x.reads)
+                if n.attr == "i32" and n.args[0].dtype not in ("int8", "bool"):
+                    self.functions.add("to_int32")
+                    return Text(f"to_int32({x.source})", ATOM, out.dims, x.reads)
                 if n.attr == "int8" and n.args[0].dtype == "i32":
                     self.functions.add("narrowed")
                     return Text(f"narrowed({x.source})", ATOM, out.dims, x.reads)
                 return Text(f"{x.at(ATOM)}.to({TRITON_TYPES[n.attr]})", ATOM, out.dims, x.reads)
+            case "scan":
+                (kind, dim), x = n.attr, self.text(n.args[0])
+                at = x.dims.index(dim)
+                if kind == "runsum":
+                    return Text(f"tl.cumsum({x.source}, {at})", ATOM, x.dims, x.reads)
+                self.functions.add("larger")
+                return Text(f"tl.associative_scan({x.source}, {at}, larger)", ATOM, x.dims, x.reads)
             case "rank":
                 x, i = (self.text(a) for a in n.args)
                 self.functions.add("rank")
@@ -141,7 +151,10 @@ class Expressions(Page):
         x = self.text(n.args[0])
         axis = x.dims.index(dim)
         dims = tuple(d for d in x.dims if d != dim)
-        name = {"sum": "tl.sum", "max": "tl.max", "min": "tl.min"}.get(kind)
+        name = {"sum": "tl.sum", "max": "tl.max", "min": "tl.min", "argmax": "tl.argmax"}.get(kind)
+        if kind == "prod":
+            self.functions.add("multiplied")
+            return Text(f"tl.reduce({x.source}, {axis}, multiplied)", ATOM, dims, x.reads)
         if name is None:  # any and all over booleans
             inner = {"any": "tl.max", "all": "tl.min"}[kind]
             return Text(f"({inner}({x.at(ATOM)}.to(tl.int32), {axis}) > 0)", ATOM, dims, x.reads)

@@ -62,6 +62,13 @@ def _polynomial() -> str:
 DEFINITIONS = {
     # halves to even, as the language rounds: adding 1.5 * 2**23 leaves no bits below the unit
     "to_int8": "    return tl.minimum(tl.maximum(x + 12582912.0 - 12582912.0, -128.0), 127.0).to(tl.int8)",
+    # to the nearest whole number, halves to even
+    "to_int32": "    below = tl.floor(x)\n"
+    "    part = x - below\n"
+    "    up = (part > 0.5) | ((part == 0.5) & (below != 2.0 * tl.floor(below * 0.5)))\n"
+    "    return tl.minimum(tl.maximum(tl.where(up, below + 1.0, below), -2147483648.0), 2147483520.0).to(tl.int32)",
+    "multiplied": "    return a * b",
+    "larger": "    return tl.maximum(a, b)",
     "narrowed": "    return tl.minimum(tl.maximum(x, -128), 127).to(tl.int8)",
     "rank": "    before = (x[None, :] > x[:, None]) | ((x[None, :] == x[:, None]) & (i[None, :] < i[:, None]))\n"
     "    return tl.sum(before.to(tl.int32), 1)",
@@ -80,6 +87,7 @@ NEEDS = {
     "exp2_one_in_2": "exp2_polynomial", "exp2_one_in_4": "exp2_right_half", "exp2_one_in_8": "exp2_right_quarter",
     "exp2_right_quarter": "exp2_right_half", "exp2_right_half": "exp2_polynomial",
 }  # fmt: skip
+PARAMETERS = {"rank": "x, i", "multiplied": "a, b", "larger": "a, b"}  # of those that take more than x
 LINE = 110
 
 

@@ -15,7 +15,7 @@ from dsl.lowering.body import Body
 from dsl.lowering.counts import profile
 from dsl.lowering.launch import LEAST_PRODUCT, Argument, host_source, options, specialise, together
 from dsl.lowering.lowered import Launch, LoweredKernel, Params, Profile, Sizes
-from dsl.lowering.text import DEFINITIONS, with_needs
+from dsl.lowering.text import DEFINITIONS, PARAMETERS, with_needs
 from dsl.printer import print_directive, print_expr, print_statement
 from dsl.syntax import Program
 from dsl.terms import Graph
@@ -100,8 +100,7 @@ def plain_kernel(k: TileKernel, hw: Hardware) -> Printed:
         )
     lines += ["    " + x for x in inner]
     definitions = {
-        f: f"@triton.jit\ndef {f}({'x, i' if f == 'rank' else 'x'}):\n{DEFINITIONS[f]}"
-        for f in with_needs(set(body.functions))
+        f: f"@triton.jit\ndef {f}({PARAMETERS.get(f, 'x')}):\n{DEFINITIONS[f]}" for f in with_needs(set(body.functions))
     }
     descriptors = {
         a.of: f"TensorDescriptor.from_tensor({a.of}, [{', '.join(block_of(k, x) for x in a.block)}])"

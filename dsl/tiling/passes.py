@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dsl.algebra import NEUTRAL, Atom, Bound, Weight, atoms, bound, constant
+from dsl.algebra import NEUTRAL, Atom, Bound, Weight, atoms, bottomless, bound, constant
 from dsl.syntax import Span
 from dsl.terms import Term
 from dsl.tile import If, Loop, Node, Op, Value
@@ -69,8 +69,7 @@ class Passes(Values):
         for t in running:
             core, factor = self.scaled(t.args[0], True)
             self.titles.setdefault(core, self.title(t.args[0], "s"))
-            hidden = constant(t.args[0], lambda x: False if x.dtype == "bool" and x.axes else None, axis) == -math.inf
-            first = LOWEST if hidden else -math.inf
+            first = LOWEST if bottomless(self.g, t.args[0]) else -math.inf  # a running -inf counts as 0 (rule 25)
             variable = self.variable(t, first, self.title(t.args[0], "s") + "_max")
             self.pivots[t] = Pivot(t, core, factor, variable, variable)
         for t in sums:

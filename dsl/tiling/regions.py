@@ -16,6 +16,10 @@ from dsl.terms import FLOATS, Term
 from dsl.tile import Node, Op, TileKernel, Value
 
 LOW_FLOATS = ("bf16", "f16", "e4m3", "e5m2")
+FLOAT_FUNCTIONS = (
+    *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "sin", "cos"),
+    *("silu", "gelu", "gelu_tanh", "softplus"),
+)
 
 
 class NotLowered(ProgramError):
@@ -135,6 +139,10 @@ class Regions:
             dtype = "i32"
         else:
             dtype = "f32"
+        if function in FLOAT_FUNCTIONS:  # they take floats alone
+            args = tuple(self.widened(a) if a.dtype in ("i32", "int8", "bool") else a for a in args)
+        if dtype == "i32" and function != "where":  # narrow integers would wrap around
+            args = tuple(self.whole(a) if a.dtype in ("int8", "bool") else a for a in args)
         if dtype == "f32" or (dtype == "bool" and any(a.dtype in ("bf16", "f16", "e4m3", "e5m2") for a in args)):
             args = tuple(self.widened(a) if a.dtype in ("bf16", "f16", "e4m3", "e5m2") else a for a in args)
         folded = self.folded(function, args)
@@ -157,6 +165,9 @@ class Regions:
     def widened(self, v: Value) -> Value:
         return self.emit("cast", (v,), "f32", v.dims, "f32", v.name)
 
+    def whole(self, v: Value) -> Value:
+        return self.emit("cast", (v,), "i32", v.dims, "i32", v.name)
+
     def ordered(self, dims: set[str]) -> tuple[str, ...]:
         return tuple(sorted(dims, key=lambda d: self.order.get(d, 99)))
 
@@ -168,7 +179,9 @@ class Regions:
         if t.op == "const":
             return self.const(t.attr)
         if t not in self.k.hosts:
-            self.k.hosts[t] = Value("scale" if not self.k.hosts else f"scale{len(self.k.hosts)}", (), "f32")
+            known = {*self.g.tensors, *self.g.params, *self.g.axes, *(v.name for v in self.k.hosts.values())}
+            name = next(n for i in range(99) if (n := f"scale{i or ''}") not in known)
+            self.k.hosts[t] = Value(name, (), "f32")
         value = self.k.hosts[t]
         self.home[value] = 0
         return value

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from dsl.schedule import KernelSchedule
 from dsl.syntax import Number, Span, Word
-from dsl.terms import FLOATS, Graph, Term
+from dsl.terms import Graph, Term
 from dsl.tile import TileKernel
 from dsl.tiling.regions import NotLowered
 
@@ -22,10 +22,17 @@ class _Facts:
 
     stored: dict[str, tuple[str, ...]]
     written: list[str]
+    coarser: dict[str, set[str]]  # axis -> its blocks
     reduced: list[str] = field(default_factory=list)  # over all of it
     blocked: dict[str, str] = field(default_factory=dict)  # reduced within blocks: fine -> block axis
+    inner: set[str] = field(default_factory=set)  # axes of reductions inside others alone
+    kept: dict[str, str] = field(default_factory=dict)  # axes that something goes along in order -> what
     seen: list[str] = field(default_factory=list)
     read: list[str] = field(default_factory=list)  # tensors
+
+    def everywhere(self, axis: str) -> bool:
+        """Whether everything that the kernel writes has the axis or blocks of it, so that the grid may cut it."""
+        return all(axis in axes or self.coarser[axis] & set(axes) for axes in self.stored.values())
 
 
 def assign_roles(
@@ -39,7 +46,9 @@ def assign_roles(
         schedule = naive(graph, schedule, facts)
     stream = (schedule.stream,) if schedule.stream else ()
     grid = schedule.grid or tuple(
-        a for a in facts.written if schedule.tile.get(a) != "all" and a not in (*stream, *facts.reduced)
+        a
+        for a in facts.written
+        if schedule.tile.get(a) != "all" and a not in (*stream, *facts.reduced) and facts.everywhere(a)
     )
     grid = tuple(a for a in grid if not _rides(graph, a, schedule, grid))
     _check_grid(graph, schedule, facts, grid, stream)
@@ -88,7 +97,9 @@ def assign_roles(
 
 def _facts(graph: Graph, outputs: dict[str, Term]) -> _Facts:
     stored = {n: graph.tensors[n][0] for n in outputs}
-    facts = _Facts(stored, list(dict.fromkeys(a for axes in stored.values() for a in axes)))
+    written = list(dict.fromkeys(a for axes in stored.values() for a in axes))
+    coarser = {a: {c for c in graph.axes if graph.coarse_over(c, a)} for a in graph.axes}
+    facts = _Facts(stored, written, coarser)
     for out in outputs.values():
         for t in out.walk():
             facts.seen += [a for a in t.axes if a not in facts.seen]
@@ -96,33 +107,59 @@ def _facts(graph: Graph, outputs: dict[str, Term]) -> _Facts:
                 raise NotLowered(f"{what} has no lowering yet", graph.lines.get(t, Span()))
             if t.op == "input":
                 facts.read += [t.attr] * (t.attr not in facts.read)
-            if t.op == "select":
-                facts.reduced += [t.attr[1]] * (t.attr[1] not in facts.reduced)
+            if axis := along(t):
+                facts.kept.setdefault(axis, t.attr[0])
+                facts.reduced += [axis] * (axis not in facts.reduced)
             if t.op == "reduce":
                 for a, block in zip(t.attr[1], t.attr[2], strict=True):
                     if not block:
                         facts.reduced += [a] * (a not in facts.reduced)
                     elif facts.blocked.setdefault(a, block) != block:
                         raise NotLowered(f"`{a}` is reduced within two kinds of blocks", graph.lines.get(t, Span()))
+    facts.inner = _inner(graph, outputs)
     return facts
+
+
+def _inner(graph: Graph, outputs: dict[str, Term]) -> set[str]:
+    """Axes that are reduced only inside reductions over other axes: one loop would not meet all that needs them."""
+    sums = {t: None for out in outputs.values() for t in out.walk() if t.op == "reduce"}
+    inside: set[Term] = set()
+    for outer in sums:
+        axes = outer.attr[1]
+        for t in outer.args[0].walk():
+            if t.op == "reduce" and not any(_related(graph, a, b) for a in axes for b in t.attr[1]):
+                inside.add(t)
+    return {a for t in inside for a in t.attr[1]} - {a for t in sums if t not in inside for a in t.attr[1]}
+
+
+def _related(graph: Graph, a: str, b: str) -> bool:
+    return a == b or graph.coarse_over(a, b) or graph.coarse_over(b, a)
+
+
+def along(t: Term) -> str:
+    """The axis that this term goes along in order, so that a tile holds all of it; "" where there is none."""
+    if t.op == "select" or (t.op == "scan" and not t.attr[2]):
+        return str(t.attr[1])
+    return str(t.attr[1][0]) if t.op == "reduce" and t.attr[0] == "argmax" else ""
 
 
 def _unspeakable(t: Term) -> str:
     """What no tile program can say, or "" where it can."""
     if t.dtype in ("mxfp4", "nvfp4"):
         return f"`{t.dtype}`"
-    if t.op == "collective" or (t.op == "scan" and t.attr[0] != "runmax"):
+    if t.op == "collective":
         return f"`{t.attr[0]}`"
-    if t.op == "reduce" and t.attr[0] in ("prod", "argmax"):
-        return f"`{t.attr[0]}`"
-    if t.op == "cast" and t.attr in ("i32", "bool") and t.args[0].dtype in FLOATS:
-        return f"a cast from {t.args[0].dtype} to {t.attr}"
+    if t.op == "reduce" and t.attr[0] == "argmax" and t.attr[2][0]:
+        return f"`argmax` within blocks of `{t.attr[2][0]}`"
     return ""
 
 
 def _check_grid(
     graph: Graph, schedule: KernelSchedule, facts: _Facts, grid: tuple[str, ...], stream: tuple[str, ...]
 ) -> None:
+    for a in (*grid, *stream):
+        if a in facts.kept:
+            raise NotLowered(f"`{facts.kept[a]}` goes along `{a}`, which one tile must hold whole", fix=f"tile {a}=all")
     for a in grid:
         if a in facts.reduced:
             raise NotLowered(
@@ -165,19 +202,33 @@ def naive(graph: Graph, schedule: KernelSchedule, facts: _Facts) -> KernelSchedu
     that is not the last one of every tensor that has it), is streamed.
     """
     tile: dict[str, int | str] = {}
+    stream, cut = None, set(facts.blocked.values())
     for a, block in facts.blocked.items():
-        if a in facts.written and (length := _ratio(graph, block)):
+        if not (length := _ratio(graph, block)):
+            continue
+        if a in facts.written:
             tile[a] = length
+        elif block not in facts.written:  # the blocks are summed up in their turn: walk one after another
+            stream, tile[a] = a, length
     first = next(iter(facts.stored.values()), ())
     last = first[-1] if first else ""
     tensors = [graph.tensors[n][0] for n in facts.read]
 
     def walked(a: str) -> bool:
-        return a != last and any(a in axes and axes[-1] != a for axes in tensors)
+        return (
+            a != last
+            and a not in facts.kept
+            and a not in facts.inner
+            and any(a in axes and axes[-1] != a for axes in tensors)
+        )
 
-    stream = next((a for a in facts.reduced if walked(a) and graph.axes[a].fine is None), None)
-    stream = stream or next((a for a in facts.reduced if walked(a)), None)
+    free = [a for a in facts.reduced if walked(a)]
+    stream = stream or next((a for a in free if graph.axes[a].fine is None), None) or next(iter(free), None)
     if stream:
-        tile[stream] = STREAM_BLOCK
-    grid = tuple(a for a in facts.written if a not in facts.reduced and a != stream and (a != last or a in tile))
+        tile.setdefault(stream, STREAM_BLOCK)
+    grid = tuple(
+        a
+        for a in facts.written
+        if a not in facts.reduced and a != stream and (a != last or a in tile or a in cut) and facts.everywhere(a)
+    )
     return replace(schedule, tile=tile, grid=grid, stream=stream)

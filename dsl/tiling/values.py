@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from dsl.algebra import NEUTRAL, factors, pull_scale
+from dsl.algebra import NEUTRAL, bottomless, factors, pull_scale
 from dsl.syntax import Span
-from dsl.terms import FLOATS, Term
+from dsl.terms import FLOATS, INTEGERS, Term
 from dsl.tile import DotAttr, Value
 from dsl.tiling.coordinates import Place, Places
 from dsl.tiling.masks import Masks
@@ -66,6 +66,10 @@ class Values(Masks):
                 return self.read(t, places)
             case "cast":
                 inner = self.eval(t.args[0], places)
+                if t.attr == "bool" and inner.dtype != "bool":
+                    inner = self.widened(inner) if inner.dtype in LOW_FLOATS else inner
+                    zero = self.const(0.0 if inner.dtype in FLOATS else 0)
+                    return self.map("!=", inner, zero, name=self.title(t, inner.name))
                 return (
                     inner
                     if inner.dtype == t.attr
@@ -77,13 +81,27 @@ class Values(Masks):
                 return self.selected(t, places)
             case "scan":
                 pivot = self.running(t)
+                if not t.attr[2]:
+                    return self.scanned(t, places)
                 if pivot is None:
+                    scan, fine, block = t.attr
                     needs = "its maximum beside it, its block as the tile, and `rescale always`"
-                    raise NotLowered(f"`runmax` needs {needs}", self.g.lines.get(t, Span()))
+                    whole = "max" if scan == "runmax" else "sum"
+                    fix = f"an earlier kernel that stores {whole}[{fine} in {block}](x), then {scan}[{block}] of it"
+                    raise NotLowered(f"`{scan}` within blocks needs {needs}", self.g.lines.get(t, Span()), fix)
                 return self.map("*", pivot.reference, self.const(1 / LOG2E)) if self.log2 else pivot.reference
             case "map":
                 return self.mapped(t, places)
         raise NotLowered(f"`{t.op}` has no lowering yet", self.g.lines.get(t, Span()))
+
+    def scanned(self, t: Term, places: Places) -> Value:
+        kind, axis, _ = t.attr
+        value = self.eval(t.args[0], places)
+        if axis not in value.dims:
+            raise NotLowered(f"`{kind}` needs `{axis}` whole", self.g.lines.get(t, Span()), f"tile {axis}=all")
+        if value.dtype != t.dtype:
+            value = self.emit("cast", (value,), t.dtype, value.dims, t.dtype, value.name)
+        return self.emit("scan", (value,), (kind, axis), value.dims, t.dtype, self.title(t, f"{value.name}_{kind}"))
 
     def read(self, t: Term, places: Places) -> Value:
         source, *indices = t.args
@@ -127,7 +145,8 @@ class Values(Masks):
             return self.power(exponent, self.title(t, "p"), below=False)
         if function == "softdiv":
             function = "/"
-            if any(x.op == "const" and x.attr == -math.inf for x in t.args[1].walk()):
+            weights = [x for x in t.args[1].walk() if x.op == "map" and x.attr == "exp"]
+            if any(bottomless(self.g, x.args[0]) for x in weights):
                 empty = self.map("==", args[1], self.const(0.0))  # a mask may empty the slice: 0 / 0 is 0 there
                 args = (args[0], self.map("where", empty, self.const(1.0), args[1], name=args[1].name))
         return self.map(function, *args, name=self.title(t, "t"))
@@ -202,7 +221,7 @@ class Values(Masks):
             scores = self.guarded(self.eval(core), core, x.attr[1], -math.inf)
             self.remember(core, scores)
             top = self.reduced("max", scores, x.attr[1], self.title(u, "s") + "_max")
-            if any(t.op == "const" and t.attr == -math.inf for t in u.walk()):
+            if bottomless(self.g, u):
                 top = self.map("max", top, self.const(LOWEST), name=top.name)  # a row may be masked out whole
             if factor is not None:
                 top = self.map("*", top, self.scalar(factor), name=top.name)
@@ -231,15 +250,18 @@ class Values(Masks):
         if neutral is None:
             raise NotLowered(f"`{kind}` has no lowering yet", self.g.lines.get(t, Span()))
         value = self.guarded(value, t.args[0], axes, neutral)
-        if value.dtype in ("bf16", "f16", "e4m3", "e5m2"):
+        if value.dtype in LOW_FLOATS or (kind == "argmax" and value.dtype in INTEGERS):
             value = self.widened(value)
+        elif kind in ("sum", "max", "min", "prod") and value.dtype in INTEGERS and value.dtype != t.dtype:
+            value = self.emit("cast", (value,), t.dtype, value.dims, t.dtype, value.name)
         return self.reduced(kind, value, axes, self.title(t, f"{self.title(t.args[0], value.name)}_{kind}"))
 
     def reduced(self, kind: str, value: Value, axes: Iterable[str], name: str) -> Value:
         for a in axes:
             if a in value.dims:
                 rest = tuple(d for d in value.dims if d != a)
-                value = self.emit("reduce", (value,), (kind, (a,)), rest, value.dtype, name)
+                dtype = "i32" if kind == "argmax" else value.dtype
+                value = self.emit("reduce", (value,), (kind, (a,)), rest, dtype, name)
         return value
 
     def is_product(self, t: Term) -> bool:

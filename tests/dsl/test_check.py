@@ -122,7 +122,16 @@ def test_the_exact_text_and_place_of_every_error() -> None:
 
 def test_every_rule_is_shown_once() -> None:
     shown = set(re.findall(r"(?:error|warning|hint)\[([a-z-]+)\]", GOLDEN.read_text()))
-    elsewhere = {"shared-memory", "tile-too-large", "plain-lowering", "bad-name", "misplaced-directive", "block-twice"}
+    elsewhere = {
+        "shared-memory",
+        "tile-too-large",
+        "plain-lowering",
+        "bad-name",
+        "misplaced-directive",
+        "block-twice",
+        "stream-ordered",
+        "tma-rows",
+    }
     sources = (Path(dsl.check.__file__).parent / f for f in ("check.py", "schedule_form.py", "schedule_rules.py"))
     written = {r for f in sources for r in re.findall(r'Diagnostic\(\s*"([a-z-]+)"', f.read_text())}
     assert written - elsewhere <= shown
@@ -150,6 +159,27 @@ def test_a_tile_beyond_what_triton_takes() -> None:
     (found,) = check(parse(source), hardware("h200"), SIZES)
     assert found.message == "a value over r c has 2,097,152 elements in one tile; 1,048,576 is the most"
     assert found.fix == "r=256 fits"
+
+
+def test_rows_that_no_descriptor_takes() -> None:
+    program = parse(example("attention"))
+    (found,) = errors(program, hardware("b200"), {**SIZES, "e": 100})
+    assert found.rule == "tma-rows" and found.fix == "`load pointer`"
+    assert found.message == "`load tma` needs rows of whole 16 bytes; a row of `v` is 100 bf16"
+    assert found.legal == "E a multiple of 8"
+
+
+def test_nothing_streams_what_a_scan_goes_along() -> None:
+    source = "kernel t\nin x[r c] f32, w[r k] f32\nout y[r] i32\ny = argmax[c](x) + i32(sum[k](w))\n\nschedule\n"
+    (found,) = errors(parse(source + "tile r=1 c=1024\ngrid r\nstream c\n"), hardware("b200"))
+    assert found.rule == "stream-ordered" and found.fix == "`tile c=all`, without `stream`"
+    assert not errors(parse(source + "tile r=1 k=1024\ngrid r\nstream k\n"), hardware("b200"))
+
+
+def test_a_kernel_that_says_nothing_is_checked_as_it_lowers() -> None:
+    program = parse("kernel wide\nin x[r c] f32\nout y[r c] f32\ny = softmax[c](x)\n")
+    assert not errors(program, hardware("b200"))
+    assert [d.rule for d in errors(program, hardware("b200"), {"r": 4, "c": 2**21})] == ["tile-too-large"]
 
 
 def test_everything_at_once() -> None:
@@ -214,6 +244,20 @@ def _seconds(program) -> float:  # type: ignore[no-untyped-def]
     start = time.process_time()
     check(program, hardware("b200"), SIZES)
     return time.process_time() - start
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("lambda", "`lambda` is a word of Python and cannot be an input"),
+        ("tl", "`tl` has a meaning in the module that comes out and cannot be an input"),
+        ("C", "`C` is the extent of axis `c` and cannot be an input"),
+    ],
+)
+def test_names_that_the_module_could_not_say(name: str, said: str) -> None:
+    program = parse(f"kernel t\nin {name}[r c] f32\nout y[r c] f32\ny = {name} * 2\n")
+    (found,) = errors(program)
+    assert found.message == said and found.rule in ("name-reserved", "name-clash")
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ import pytest
 from dsl.diagnostics import ProgramError
 from dsl.hardware import hardware
 from dsl.lowering import lower
-from dsl.meaning import evaluate
 from dsl.parser import parse
-from dsl.printer import print_program
 from evaluators.cpu import Tensor, interpret
 from evaluators.inputs import decode, encode
 from evaluators.pool import WorkerPool
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "dsl"))
+from agreement import emitted_values, hold
 from family import FAMILY, draw
 
 
@@ -32,23 +31,12 @@ def pool() -> Iterator[WorkerPool]:
 
 def check(pool: WorkerPool, name: str, seed: int) -> None:
     program, chip, inputs, params = draw(FAMILY[name], random.Random(f"{name} {seed}"))
-    wanted = evaluate(program, inputs, params, mode="rounded")
     try:
         lowered = lower(program, hardware(chip))
     except ProgramError as refused:
         assert program.schedule.kernels and {d.rule for d in refused.diagnostics} == {"not-lowered"}
         return
-    tensors = [
-        Tensor(t.name, t.dtype or "f32", inputs[t.name].shape, encode(inputs[t.name], t.dtype or "f32"))
-        for t in program.algorithm.inputs
-    ]
-    found = interpret(pool, lowered.source, lowered.entry, tensors, params)
-    assert not found.mutated and not found.strayed
-    for tensor, got in zip(program.algorithm.outputs, found.outputs, strict=True):
-        output, answer = tensor.name, wanted[tensor.name]
-        value = decode(got.data, got.dtype, got.shape)
-        error = np.linalg.norm(np.subtract(value, answer, dtype=float)) / max(np.linalg.norm(answer), 1e-6)
-        assert error < 1e-2, f"{output} is {error:.1e} off on {chip} with {params}:\n{print_program(program)}"
+    hold(program, chip, inputs, params, emitted_values(pool, program, lowered, inputs, params))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -20,9 +20,11 @@ def softmax_kernel(
     x_at = x_ptr + r.to(tl.int64) * C
     x = tl.load(x_at + cs, mask=cs < C, other=0.0)
     x2 = tl.where(cs < C, x.to(tl.float32), float("-inf"))
-    p = tl.exp(x2 - tl.max(x2, 0))
+    p = tl.exp(x2 - tl.maximum(tl.max(x2, 0), -3.4028234663852886e+38))
+    p_sum = tl.sum(p, 0)
     y_at = y_ptr + r.to(tl.int64) * C
-    tl.store(y_at + cs, (p / tl.sum(p, 0)).to(tl.bfloat16), mask=cs < C)
+    y = (p / tl.where(p_sum == 0.0, 1.0, p_sum)).to(tl.bfloat16)
+    tl.store(y_at + cs, y, mask=cs < C)
 
 
 def softmax(x):

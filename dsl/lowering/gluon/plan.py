@@ -151,8 +151,9 @@ def _split(kernel: TileKernel) -> str:
             raise NotSpecialised(f"`{op.attr.tensor}` has no axis `{split}`, whose rows the groups share out")
         if op.kind == "reduce" and split in op.attr[1] and op.out is not None and op.args[0].dims != (split,):
             raise NotSpecialised(f"it reduces over `{split}`, whose rows the groups share out")
-        if op.kind == "rank":
-            raise NotSpecialised("`topk` has no specialised form")
+        if op.kind in ("rank", "scan") or (op.kind == "reduce" and op.attr[0] in ("prod", "argmax")):
+            what = "topk" if op.kind == "rank" else op.attr[0]
+            raise NotSpecialised(f"`{what}` has no specialised form")
         if op.kind == "dot":
             a, b = op.args[:2]
             attr: DotAttr = op.attr
