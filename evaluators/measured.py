@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RUN_S", "MeasuredEvaluator"]
 
+FIRST_SEGMENTS = 5  # of the first program, on each size
 HIDDEN_ROUNDS = 4  # of the winner on each hidden size
 PROMOTIONS_FIRST = -1  # a winner's place among those that wait for a device
 LOOK_DEVIATION = 0.01  # of a short look's log: 23 on an H200 differed by 0.9% from what their races showed
@@ -164,10 +165,12 @@ class MeasuredEvaluator(Measuring):
             self._device_s[id(case)] += self._device_s.pop(id(hidden), 0.0)
 
     def _first(self, case: Case) -> Evidence:
-        """A/A for the noise floor; this program is the incumbent."""
+        """A/A for the noise floor; this program is the incumbent, so its seconds are worth more than one look."""
         timed = Timed()
         self._read(case, timed, case.screen)
         self._measure_noise(case, timed)
+        found = self._segments(case, case.target.workloads, "A" * FIRST_SEGMENTS, None, timed)
+        timed.own = {name: [*samples, *found[name]] for name, samples in timed.own.items()}
         self._settle(case, timed, None, None)
         return {"verdict": "first", "pairs": self.rules.most, "regime": self.regime.name}
 
@@ -257,7 +260,8 @@ class MeasuredEvaluator(Measuring):
                 seconds = timing.median(own)
                 if champion is not None and name in look:
                     seconds *= champion.seconds[name] / look[name]
-                half = 2 * max(noise.deviation, LOOK_DEVIATION)
+                spread = timing.spread([math.log(x.seconds) for x in own]) if len(own) > 2 else LOOK_DEVIATION
+                half = 2 * max(noise.deviation, spread / math.sqrt(len(own)))
             detail["interval_s"] = [seconds * math.exp(-half), seconds * math.exp(half)]
             results.append(row.model_copy(update={"measured_s": seconds, "detail": {**row.detail, **detail}}))
         case.results = tuple(results)
@@ -274,7 +278,7 @@ class MeasuredEvaluator(Measuring):
             before = self._champions.get(case.target.name)
             if before is not None and _geometric(s / before.seconds[n] for n, s in seconds.items()) >= 1:
                 return
-            look = {name: timing.median(samples) for name, samples in timed.own.items()}
+            look = {name: samples[0].seconds for name, samples in timed.own.items()}
             assert case.lowered is not None
             self._champions[case.target.name] = Champion(case.name, case.lowered, seconds, {_device(case): look})
 

@@ -242,7 +242,8 @@ class Measuring(LocalEvaluator):
         """Segments on the device, by workload; the outputs of the first arm are judged again."""
         regime = regime or self.regime
         jobs = [self._timing_job(case, w) for w in workloads]
-        payload: dict[str, Any] = {"arms": [arm(case.lowered), arm(other)], "jobs": jobs, "order": order}
+        arms = [arm(lowered) for lowered in (case.lowered, other) if lowered is not None]
+        payload: dict[str, Any] = {"arms": arms, "jobs": jobs, "order": order}
         payload |= {"untimed_s": regime.untimed_s, "timed_s": regime.timed_s}
         names = {w.name for w in workloads}
         expected = sum(r.predicted_s or 0.0 for r in case.results if r.workload in names)

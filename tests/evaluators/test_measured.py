@@ -75,6 +75,7 @@ def test_the_first_sets_the_noise_floor_and_the_others_race_it() -> None:
         first = judge.evaluate(SEED, SOFTMAX, H200)
         assert first.status is Status.OK and verdict(first)[0] == "first"
         assert judge.noise is not None and 0 < judge.noise.deviation < 0.01
+        assert all(len(w.detail["samples"]) == 6 for w in first.workloads)
         slower = judge.evaluate(TWO, SOFTMAX, H200)
         assert verdict(slower) == ("slower", 0)  # one look was enough
         better = judge.evaluate(EIGHT, SOFTMAX, H200)
@@ -86,7 +87,7 @@ def test_the_first_sets_the_noise_floor_and_the_others_race_it() -> None:
         same = judge.evaluate(SEED + "\n", SOFTMAX, H200)
         assert verdict(same)[0] == "slower"  # than the new incumbent
     tasks = [task for task, _ in slot.asked]
-    assert tasks[:3] == ["screen", "race", "screen"]
+    assert tasks[:4] == ["screen", "race", "race", "screen"]
     assert "verify" in tasks  # the better one was verified where nobody sees
 
 
