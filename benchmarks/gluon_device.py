@@ -24,6 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 HEADS = 16
+EIGHT = ((8, 4096), (4, 8192), (2, 16384), (1, 32768))
 ATTENTION = """
 kernel attention
 in  q[b h m d] {t}, k[b g n d] {t}, v[b g n e] {t}
@@ -122,6 +123,19 @@ CASES: dict[str, tuple[str, str, str]] = {
     "n64_4": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=128 n=64", stream="stream n stages=4")),
     "wide": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=256 n=64", hold=None)),
     "lazy_shared": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", hold=None)),
+    "direct_n64": (ATTENTION, "bf16", edited(SCHEDULE, hold="hold o registers", tile="tile m=128 n=64")),
+    "direct_n64_lazy": (
+        ATTENTION,
+        "bf16",
+        edited(SCHEDULE, hold="hold o registers", tile="tile m=128 n=64", rescale="rescale lazy(8)"),
+    ),
+    "direct_n64_spec": (
+        ATTENTION,
+        "bf16",
+        edited(SCHEDULE, hold="hold o registers", tile="tile m=128 n=64", rescale="rescale speculative"),
+    ),
+    "gemm_direct": (GEMM, "bf16", edited(GEMM_SCHEDULE, stream="stream k stages=4", hold="hold c registers")),
+    "direct": (ATTENTION, "bf16", edited(SCHEDULE, hold="hold o registers")),
     "lse": (LSE, "bf16", SCHEDULE),
     "gemm": (GEMM, "bf16", GEMM_SCHEDULE),
     "gemm_tall": (GEMM, "bf16", edited(GEMM_SCHEDULE, tile="tile m=256 n=128 k=64")),
@@ -135,6 +149,15 @@ CASES: dict[str, tuple[str, str, str]] = {
 FIRST = ("attention", "in_order", "shared_q", "lazy", "n64", "one_group", "gemm", "gemm_128")
 
 
+def case(name: str) -> tuple[str, str, str]:
+    return CASES[name.partition("@")[0]]
+
+
+def dim(name: str) -> int:
+    """`lazy@64` is the case `lazy` with head dim 64."""
+    return int(name.partition("@")[2] or 128)
+
+
 def build(name: str) -> tuple[Callable[..., Any], str]:
     """(entry, language) of a case's program."""
     from dsl.hardware import hardware
@@ -142,8 +165,9 @@ def build(name: str) -> tuple[Callable[..., Any], str]:
     from dsl.parser import parse
     from evaluators.compiler import load_source
 
-    text, dtype, schedule = CASES[name]
-    found = lower(parse(text.format(t=dtype, schedule=schedule).lstrip()), hardware("h200"), {"d": 128, "e": 128})
+    text, dtype, schedule = case(name)
+    program = parse(text.format(t=dtype, schedule=schedule).lstrip())
+    found = lower(program, hardware("h200"), {"d": dim(name), "e": dim(name)})
     for w in found.warnings:
         print(f"  {name}: {w.message}")
     return getattr(load_source(found.source), found.entry), found.language
@@ -205,13 +229,15 @@ def same(a: Any, b: Any) -> float:
 def check_attention(name: str, run: Callable[..., Any], sizes: list[tuple[int, ...]], kinds: list[str]) -> list[str]:
     import torch
 
-    dtype = torch.bfloat16 if CASES[name][1] == "bf16" else torch.float16
+    dtype = torch.bfloat16 if case(name)[1] == "bf16" else torch.float16
     worst: dict[str, float] = {}
     said = []
     for causal in (False, True):
         for b, h, g, m, n in sizes:
             for kind in kinds:
-                q, k, v = (torch.randn(b, x, y, 128, device="cuda").to(dtype) for x, y in ((h, m), (g, n), (g, n)))
+                q, k, v = (
+                    torch.randn(b, x, y, dim(name), device="cuda").to(dtype) for x, y in ((h, m), (g, n), (g, n))
+                )
                 q, k, v = stressed(kind, q, k, v)
                 got = run(q, k, v, causal)
                 again = run(q, k, v, causal)
@@ -232,11 +258,11 @@ def check_attention(name: str, run: Callable[..., Any], sizes: list[tuple[int, .
 def check_gemm(name: str, run: Callable[..., Any], sizes: list[tuple[int, ...]]) -> list[str]:
     import torch
 
-    dtype = torch.bfloat16 if CASES[name][1] == "bf16" else torch.float16
+    dtype = torch.bfloat16 if case(name)[1] == "bf16" else torch.float16
     worst, said = 0.0, []
     for m, n, k in sizes:
         a, b = torch.randn(m, k, device="cuda").to(dtype), torch.randn(k, n, device="cuda").to(dtype)
-        bias = [torch.randn(n, device="cuda")] if CASES[name][0] is GEMM else []
+        bias = [torch.randn(n, device="cuda")] if case(name)[0] is GEMM else []
         got, again = run(a, b, *bias), run(a, b, *bias)
         right = a.double() @ b.double()
         right = torch.relu(right + bias[0].double()) if bias else right
@@ -251,7 +277,7 @@ def child_check(name: str, part: str, quick: bool) -> list[str]:
     run, language = build(name)
     if language != "gluon":
         return ["not specialised"]
-    if CASES[name][0] in (GEMM, MATMUL):
+    if case(name)[0] in (GEMM, MATMUL):
         sizes = [(1, 8, 8), (128, 256, 64), (127, 264, 72), (129, 248, 200), (300, 520, 1000), (1000, 2048, 512)]
         if part == "sizes":
             sizes = [(m, 8 * -(-m // 8), 8 * (1 + m % 40)) for m in range(1, 701, 3)]
@@ -307,10 +333,10 @@ def child_speed(name: str, rounds: int, wide: bool) -> list[str]:
         return ["not specialised"]
     said: list[str] = []
     geo: dict[Any, list[float]] = {}
-    if CASES[name][0] in (GEMM, MATMUL):
+    if case(name)[0] in (GEMM, MATMUL):
         for size in (4096, 8192):
             a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-            bias = [torch.randn(size, device="cuda")] if CASES[name][0] is GEMM else []
+            bias = [torch.randn(size, device="cuda")] if case(name)[0] is GEMM else []
             arms = {"theirs": lambda a=a, b=b: a @ b, "ours": lambda a=a, b=b, bias=bias: run(a, b, *bias)}
             said.append(_row(f"{size}", 2 * size**3, alternating(arms, rounds), geo, "gemm"))
     else:
@@ -348,20 +374,45 @@ def rising(k: Any) -> Any:
     return (k * factor[None, None, :, None]).to(k.dtype)
 
 
-def child_sweep(names: list[str], rounds: int) -> list[str]:
+def workloads(sets: str) -> list[tuple[str, int, int, int, int, int, bool]]:
+    """(label, head dim, batch, heads, heads of keys, length, causal)."""
+    found = []
+    for causal in (False, True):
+        word = "causal" if causal else "full"
+        if "eight" in sets:
+            found += [(f"{word} {b}x{s}", 128, b, 16, 16, s, causal) for b, s in EIGHT]
+        elif "four" in sets:
+            found += [(f"{word} {b}x{s}", 128, b, 16, 16, s, causal) for b, s in ((8, 4096), (2, 16384))]
+        if "rising" in sets:
+            found.append((f"rising {word} 2x16384", 128, 2, 16, 16, 16384, causal))
+        if "grouped" in sets:
+            found += [(f"grouped {word} 32/{g} 4x4096", 128, 4, 32, g, 4096, causal) for g in (4, 8)]
+        if "dims" in sets:
+            found += [
+                (f"dim{d} {word} {b}x{h}x8192", d, b, h, h, 8192, causal) for d, b, h in ((64, 4, 32), (256, 4, 8))
+            ]
+    return found
+
+
+def child_sweep(names: list[str], rounds: int, sets: str) -> list[str]:
     """Many cases in turn with the vendor's kernel, in one process; they were checked before."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     said: list[str] = []
+    geo: dict[str, list[float]] = {}
     entries = {n: build(n)[0] for n in names}
-    products = {n: f for n, f in entries.items() if CASES[n][0] in (GEMM, MATMUL)}
+    products = {n: f for n, f in entries.items() if case(n)[0] in (GEMM, MATMUL)}
     attentions = {n: f for n, f in entries.items() if n not in products}
 
     def tell(label: str, flops: float, arms: dict[str, Callable[[], Any]]) -> None:
         found = alternating(arms, rounds)
         speed = {x: flops / sorted(v)[len(v) // 2] / 1e12 for x, v in found.items()}
-        rows = [f"{x} {speed[x]:.0f} ({speed[x] / speed['theirs']:.3f})" for x in speed]
+        ratios = {x: sorted(a / b for a, b in zip(found["theirs"], v, strict=True)) for x, v in found.items()}
+        rows = [f"{x} {speed[x]:.0f} ({ratios[x][len(ratios[x]) // 2]:.3f})" for x in speed]
+        for x in speed:
+            if x != "theirs":
+                geo.setdefault(f"{label.rsplit(' ', 1)[0]} {x}", []).append(ratios[x][len(ratios[x]) // 2])
         said.append(f"{label}: " + ", ".join(rows))
         print(said[-1], flush=True)
 
@@ -370,36 +421,27 @@ def child_sweep(names: list[str], rounds: int) -> list[str]:
         bias = torch.randn(size, device="cuda")
         arms: dict[str, Callable[[], Any]] = {"theirs": lambda a=a, b=b: a @ b}
         for n, f in products.items():
-            more = [bias] if CASES[n][0] is GEMM else []
+            more = [bias] if case(n)[0] is GEMM else []
             arms[n] = lambda f=f, a=a, b=b, more=more: f(a, b, *more)
         tell(f"product {size}", 2 * size**3, arms)
-    for causal, b, s, kind in (
-        (False, 8, 4096, ""),
-        (True, 8, 4096, ""),
-        (False, 2, 16384, ""),
-        (True, 2, 16384, ""),
-        (False, 2, 16384, "rising"),
-        (True, 2, 16384, "rising"),
-    ):
-        if not attentions:
-            break
-        q, k, v = (torch.randn(b, HEADS, s, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-        k = rising(k) if kind else k
+    for label, d, b, h, g, s, causal in workloads(sets):
+        q, k, v = (torch.randn(b, x, s, d, device="cuda", dtype=torch.bfloat16) for x in (h, g, g))
+        k = rising(k) if "rising" in label else k
 
         def theirs(q: Any = q, k: Any = k, v: Any = v, causal: bool = causal) -> Any:
+            gqa = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
             with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, **gqa)
 
         arms = {"theirs": theirs}
         for n, f in attentions.items():
-            if kind and not n.startswith(("spec", "attention", "lazy")):
-                continue
-            arms[n] = lambda f=f, q=q, k=k, v=v, causal=causal: f(q, k, v, causal)
-        tell(
-            f"{'causal' if causal else 'full'} {b}x{s} {kind}",
-            4 * b * HEADS * s * s * 128 * (0.5 if causal else 1),
-            arms,
-        )
+            if dim(n) == d:
+                arms[n] = lambda f=f, q=q, k=k, v=v, causal=causal: f(q, k, v, causal)
+        if len(arms) > 1:
+            tell(label, 4 * b * h * s * s * d * (0.5 if causal else 1), arms)
+    for key, values in geo.items():
+        said.append(f"geometric mean {key}: {math.exp(sum(map(math.log, values)) / len(values)):.3f}")
+        print(said[-1], flush=True)
     return []
 
 
@@ -440,14 +482,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--wide", action="store_true", help="all eight workloads, not four")
     parser.add_argument("--limit", type=float, default=75)
+    parser.add_argument("--sets", default="four,rising", help="of workloads: four, eight, rising, grouped, dims")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and kinds of data")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--out", default=os.environ.get("OUT", "."))
     args = parser.parse_args()
     extra = ["--rounds", str(args.rounds), *(["--wide"] if args.wide else []), *(["--quick"] if args.quick else [])]
+    extra += ["--sets", args.sets]
     if args.child:
         if args.part == "sweep":
-            said = child_sweep(args.child.split(","), args.rounds)
+            said = child_sweep(args.child.split(","), args.rounds, args.sets)
         elif args.part == "speed":
             said = child_speed(args.child, args.rounds, args.wide)
         else:

@@ -85,7 +85,9 @@ def shared_bytes(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware, sizes:
     resident = sum(load_bytes(kernel, x, held) for x in kept) if walked and hw.vendor == "nvidia" else 0
     if schedule.roles is not None and hw.arch == "sm_90":
         # rings of buffers for what is walked, one for what is not, and for what leaves
-        held_rows = [math.prod(held.get(a, 1) for a in axes) * BITS.get(d, 32) // 8 for axes, d in kernel.stores]
+        direct = {t for t, where in schedule.hold if where == "registers"}
+        shared = [kernel.graph.tensors[w] for w in kernel.writes if w not in direct]
+        held_rows = [math.prod(held.get(a, 1) for a in axes) * BITS.get(d, 32) // 8 for axes, d in shared]
         return resident + schedule.stages * sum(walked) + (max(held_rows, default=0) if schedule.load == "tma" else 0)
     if schedule.stages == 1:
         return resident + max(walked, default=0)

@@ -185,6 +185,11 @@ def _of_roles(
     for tensor in dict.fromkeys(kept):
         where = dict(schedule.hold).get(tensor, "shared")
         yield "hold", tensor, where, given(where, "shared", "registers"), False
+    for name in kernel.writes:
+        axes = kernel.graph.tensors[name][0]
+        if sum(schedule.tile.get(a, 1 if a in kernel.batch() else "all") != 1 for a in axes) > 1:
+            where = dict(schedule.hold).get(name, "shared")
+            yield "hold", name, where, given(where, "shared", "registers"), False
     if len(kernel.contractions) > 1:
         yield "issue", "", schedule.issue, given(schedule.issue, "next_contraction", "in_order"), False
     if schedule.stream in kernel.pivots:

@@ -13,7 +13,7 @@ from dsl.lowering.gluon.balance import IMPORTS as TABLE_IMPORTS
 from dsl.lowering.gluon.balance import SHARED_OUT, table_name, table_source, uneven
 from dsl.lowering.gluon.body import DEFINITIONS, REDUCTIONS, RoleBody
 from dsl.lowering.gluon.layouts import Layouts
-from dsl.lowering.gluon.plan import ROWS, Channel, NotSpecialised, Plan, make_plan
+from dsl.lowering.gluon.plan import ROWS, Channel, NotSpecialised, Plan, make_plan, stored_directly
 from dsl.lowering.gluon.rewrite import per_thread
 from dsl.lowering.gluon.roles import Nodes, loading, multiplying
 from dsl.lowering.gluon.speculation import declared, guard
@@ -74,6 +74,7 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     """Raises NotSpecialised with the reason where the kernel has no such form."""
     if hw.arch != "sm_90":
         raise NotSpecialised(f"warps with roles are lowered for sm_90 alone so far, not {hw.arch}")
+    k = stored_directly(k)
     plan = per_thread(make_plan(k))
     layouts = Layouts(k)
     mma, load = (RoleBody(k, nodes, plan.split, layouts) for nodes in (multiplying(plan), loading(plan)))

@@ -74,6 +74,30 @@ class Plan:
         return next(c for c in self.channels if tensor in c.tensors)
 
 
+def stored_directly(kernel: TileKernel) -> TileKernel:
+    """The kernel with stores from registers, by pointers, of the outputs that `hold NAME registers` names: that costs
+    scattered writes and saves the buffer in shared memory."""
+    wanted = {t for t, where in kernel.schedule.hold if where == "registers"}
+    body: list[Node] = []
+    for n in kernel.body:
+        if not isinstance(n, Op) or n.kind != "store" or not n.attr.tma or n.attr.tensor not in wanted:
+            body.append(n)
+            continue
+        value, *starts = n.args
+        places, masked = [], {}
+        for start, c in zip(starts, n.attr.coordinates, strict=True):
+            if c.axis is None:
+                places.append(start)
+                continue
+            places.append(Value(f"{c.axis}s", (c.axis,), "i32"))
+            body.append(Op("arange", places[-1], (start,), c.axis))
+            if c.axis in kernel.lengths or c.axis in kernel.padded:
+                masked[c.axis] = places[-1]
+        attr = LoadAttr(n.attr.tensor, n.attr.coordinates, tuple(masked))
+        body.append(replace(n, args=(value, *places, *masked.values()), attr=attr))
+    return replace(kernel, body=body)
+
+
 def make_plan(kernel: TileKernel) -> Plan:
     """Raises NotSpecialised with the reason where the kernel does not fit."""
     s = kernel.schedule
