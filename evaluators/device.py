@@ -103,7 +103,7 @@ for i in range(torch.cuda.device_count()):
     p = torch.cuda.get_device_properties(i)
     row = {"index": i, "name": p.name, "uuid": "GPU-" + str(getattr(p, "uuid", i)), "memory_bytes": p.total_memory}
     row |= {"vendor": "amd" if torch.version.hip else "nvidia", "driver": torch.version.hip or torch.version.cuda}
-    rows.append(row | {"arch": getattr(p, "gcnArchName", "").split(":")[0]})
+    rows.append(row | {"arch": p.gcnArchName.split(":")[0] if torch.version.hip else ""})
 print(json.dumps(rows))
 """
 

@@ -88,7 +88,8 @@ def facts_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
         "memory_bytes": p.total_memory,
         "l2_bytes": getattr(p, "L2_cache_size", 0),
         "capability": [major, minor],
-        "arch": getattr(p, "gcnArchName", "").split(":")[0] or f"sm_{major}{minor}",
+        # on NVIDIA torch gives the name of the card there
+        "arch": p.gcnArchName.split(":")[0] if torch.version.hip else f"sm_{major}{minor}",
         "torch": torch.__version__,
         "runtime": torch.version.cuda or torch.version.hip,
         "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
