@@ -15,7 +15,7 @@ def headline(evaluation: Evaluation) -> str:
     if evaluation.status is not Status.OK:
         return f"not promoted: {evaluation.message}"
     sizes = sum(1 for w in evaluation.workloads if w.detail.get("hidden"))
-    said = f"promoted: right on fresh inputs and on {sizes} hidden sizes"
+    said = f"promoted: right on fresh inputs and on {sizes} hidden size{'' if sizes == 1 else 's'}"
     timing = evaluation.gate("timing")
     if timing is None or evaluation.mode != "measured":
         return said
