@@ -217,6 +217,8 @@ def page(chip: str, items: list[dict[str, Any]], kept: list[tuple[str, list[str]
     lines += ["## Prediction", "", *predicted(items), ""]
     if told := runs():
         lines += ["## Runs of the heuristic from the naive seed", "", *told, ""]
+    if told := profiles(chip):
+        lines += ["## Profiles", "", "By `avo profile`.", "", *told, ""]
     lines += ["## Champions", "", "| table | programs (sizes where each is the best) |", "|---|---|"]
     lines += [f"| {stem} | {', '.join(listed)} |" for stem, listed in kept]
     table = "--bench benchmarks/data/bench/h200/matmul_public.json"
@@ -462,6 +464,19 @@ def runs() -> list[str]:
             f"- {path.stem} ({data['date']}, Triton {data['versions'].get('triton', '?')}): `{data['command']}`, "
             f"{len(data['rows'])} candidates, {len(good)} accepted; the best is {gain:.2f}x the seed (candidate "
             f"{best['k']}: `{'; '.join(best['schedule'])}`)"
+        )
+    return lines
+
+
+def profiles(chip: str) -> list[str]:
+    """A line a stored profile of a champion."""
+    from evaluators.profiling import Profile
+
+    lines = []
+    for path in sorted((DATA / chip / "profiles").glob("*.json")):
+        found = Profile.model_validate_json(path.read_text(encoding="utf-8"))
+        lines.append(
+            f"- {path.stem}, {found.workload}: **{found.bottleneck}**, by {found.tool} ({found.date[:10]}): {found.why}"
         )
     return lines
 
