@@ -137,7 +137,7 @@ def test_what_is_wrong_on_hidden_sizes_never_becomes_the_incumbent() -> None:
         judge.evaluate(SEED, SOFTMAX, H200)
         found = judge.evaluate(EIGHT, SOFTMAX, H200)
         assert found.status is Status.INCORRECT and score(found).measured == 0
-        assert "not shown" in found.message and "3000" not in str(found.model_dump())
+        assert "not shown" in found.message and "c=3000" not in str(found.model_dump())
         assert verdict(judge.evaluate(TWO, SOFTMAX, H200))[0] != "slower"  # the seed is still the incumbent
 
 
