@@ -21,7 +21,8 @@ _WAIT = ("latency", "load latency", "tile overhead")
 
 @dataclass(frozen=True)
 class Move:
-    """knob: its name without the kernel's number ("tile" stands for any axis). to: the value, for direction "to".
+    """knob: its name without the kernel's number ("tile" stands for any axis). to: the value, for direction "to", as it
+    begins; old: the value that it answers alone, where there is one.
 
     causes: what it answers. saves: the part of their time that it may take away. role: which tiles it is for.
     """
@@ -32,6 +33,7 @@ class Move:
     saves: float
     claim: str
     to: str = ""
+    old: str = ""
     role: Literal["", "grid", "stream"] = ""
 
 
@@ -50,7 +52,7 @@ MOVES: tuple[Move, ...] = (
     Move("load", "to", ("instruction issue", "load latency"), 0.25,
          "descriptors compute addresses in hardware", to="tma"),
     Move("exponent", "to", ("exponentials", "instruction issue"), 0.15,
-         "log2(e) goes into the scale, one multiplication less for each element", to="exp2"),
+         "log2(e) goes into the scale, one multiplication less for each element", to="exp2", old="exp"),
     Move("exponent", "to", ("exponentials",), 0.25,
          "a share of the exponentials goes to the multiply-add units", to="poly"),
     Move("rescale", "to", ("instruction issue", "latency"), 0.12,
@@ -111,6 +113,8 @@ def _is(move: Move, knob: str, old: Value, new: Value, streamed: frozenset[str])
         case "up" | "down":
             return isinstance(old, int) and isinstance(new, int) and (new > old) == (move.direction == "up")
         case "to":
+            if move.old and old != move.old:
+                return False
             return str(new).startswith(move.to) and not str(old).startswith(move.to)
         case _:
             return True

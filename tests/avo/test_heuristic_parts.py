@@ -71,6 +71,11 @@ def test_moves_answer_bottlenecks(name: str, old: int | str, new: int | str, fou
     assert answer(name, old, new, elsewhere, STREAMED).gain == 1.0
 
 
+def test_back_from_a_polynomial_nothing_is_claimed() -> None:
+    found = Evidence({"exponentials": 0.5, "instruction issue": 0.5})
+    assert answer("exponent", "poly(4)", "exp2", found, STREAMED).gain == 1.0
+
+
 def test_every_move_has_a_claim_and_a_cause() -> None:
     assert all(m.claim and m.causes and 0 < m.saves < 1 for m in MOVES)
     assert all((m.direction == "to") == bool(m.to) for m in MOVES)
