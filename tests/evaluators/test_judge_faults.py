@@ -78,7 +78,7 @@ def judge(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, source: str) -> Eva
     true = dsl.lowering.lower
 
     def lower(*args: Any) -> Any:
-        return replace(true(*args), source=source, entry="attention")
+        return replace(true(*args), source=source, interpretable=source, entry="attention")
 
     monkeypatch.setattr(dsl.lowering, "lower", lower)
     return LocalEvaluator(seed=1, pool=pool).evaluate(JOB.seed, JOB, hardware("cpu"))
