@@ -31,7 +31,8 @@ class RunConfig(BaseModel):
 
     `target`, `hw`, `agent` and `evaluator` are names, `module:Class` references or files. `workloads` name sizes; where
     there are any they replace the target's public ones. `jobs` candidates are judged at once, and proposal k sees the
-    verdicts up to k - jobs; where it is not given, the run settles it when it begins. `model` is whom an agent asks,
+    verdicts up to k - jobs; where it is not given, the run settles it when it begins. `cluster` is the Ray cluster that
+    judges: "ray" for the one that this machine belongs to, or "ray://HOST:PORT". `model` is whom an agent asks,
     `max_usd` and `max_tokens` what that may cost over all sessions: see avo.models. `max_device_seconds`: of the
     devices, over all sessions. `epsilon` and `window` stop a run that has little to gain (avo.stopping); None: the
     defaults where a model is asked, never else; window 0: never. The `*_options` go to the constructor of the agent,
@@ -48,7 +49,8 @@ class RunConfig(BaseModel):
     agent: str = "heuristic"
     evaluator: str = "local"
     archive: str = DEFAULT_ARCHIVE
-    jobs: int | None = Field(default=None, ge=1, le=256)
+    jobs: int | None = Field(default=None, ge=1, le=1024)
+    cluster: str | None = Field(default=None, pattern="^ray(://.+)?$")
     program: str | None = None
     model: str | None = None
     max_usd: float | None = Field(default=None, gt=0)

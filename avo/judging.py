@@ -57,7 +57,9 @@ class Judge:
 
 
 def judge_of(target: Target, hardware: Hardware, evaluator: Evaluator, versions: Mapping[str, Any]) -> Judge:
-    """An evaluator may have an attribute `key`: a string that names its configuration."""
+    """An evaluator may have an attribute `key`: a string that names its configuration; and one that has others do its
+    work `stands_for`, the evaluator whose verdicts they are."""
+    evaluator = getattr(evaluator, "stands_for", evaluator)
     kind = type(evaluator)
     key = getattr(evaluator, "key", None)
     return Judge(

@@ -7,6 +7,7 @@ run.best.text, run.to_dicts()
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from avo.models import Model
     from avo.run import Run
     from dsl.hardware import Hardware
+    from evaluators.cluster import ClusterEvaluator
     from evaluators.protocol import Evaluator
     from evaluators.target import Target, Workload
 
@@ -270,8 +272,10 @@ def prepare(
         config = config.model_copy(update={"hw": chip.name})
     if _named(evaluator) and config.language != "python":
         config = config.model_copy(update={"evaluator": choosing.judge(config.evaluator, chip)})
+    cluster = _cluster(config, chip) if config.cluster is not None and _named(evaluator) else None
     if config.jobs is None:
-        config = config.model_copy(update={"jobs": choosing.jobs(config.evaluator)})
+        found = choosing.jobs(config.evaluator) if cluster is None else cluster.slots
+        config = config.model_copy(update={"jobs": found})
     if config.language == "python" and _named(agent):
         insist_agent(config.agent)
     job = begun(config, _target(config, target), chip)
@@ -282,7 +286,9 @@ def prepare(
     if _named(agent):
         maker = plugins.create("agent", config.agent, available, _taken(config))
     judge: Any = evaluator
-    if _named(evaluator) and config.language == "python" and config.evaluator == "local":
+    if cluster is not None:
+        judge = cluster
+    elif _named(evaluator) and config.language == "python" and config.evaluator == "local":
         judge = python_judge(chip, config.accept_sandbox, config.jobs or 1, **config.evaluator_options)
     elif _named(evaluator):
         judge = plugins.create("evaluator", config.evaluator, available, config.evaluator_options)
@@ -290,6 +296,23 @@ def prepare(
     if config.program is not None:
         whole["program"] = str(Path(config.program).resolve())
     return Parts(config.model_copy(update=whole), job, chip, maker, judge)
+
+
+def _cluster(config: RunConfig, chip: Hardware) -> ClusterEvaluator:
+    """The evaluator whose work the nodes of a Ray cluster do. Raises Unavailable, UserMistake."""
+    from evaluators.cluster import ClusterEvaluator
+
+    if config.language == "python":
+        raise UserMistake("raw Python is judged on this machine alone so far: leave --jobs ray out")
+    assert config.cluster is not None
+    make = functools.partial(_evaluator, config.evaluator, config.seed, chip, config.evaluator_options)
+    return ClusterEvaluator(config.cluster, make, devices=config.evaluator == "measured")
+
+
+def _evaluator(name: str, seed: int, chip: Hardware, options: dict[str, Any], jobs: int) -> Evaluator:
+    """An evaluator by its name, on whichever node this is called."""
+    made: Evaluator = plugins.create("evaluator", name, {"jobs": jobs, "seed": seed, "hardware": chip}, options)
+    return made
 
 
 def _asked(config: RunConfig) -> tuple[Model, RunConfig]:

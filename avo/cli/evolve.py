@@ -109,9 +109,11 @@ def evolve(
         typer.Option(help="Of python: the weakest sandbox whose verdicts promote. [default: full]", metavar="LEVEL"),
     ] = None,
     jobs: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            help="Candidates judged at once; part of the result. [default: 2; on a device 1.5 a core]", metavar="N"
+            help="Candidates judged at once; part of the result. `ray` or ray://HOST:PORT has a Ray cluster judge. "
+            "[default: 2; on a device 1.5 a core]",
+            metavar="N|ray",
         ),
     ] = None,
 ) -> None:
@@ -128,7 +130,7 @@ def evolve(
     from avo.launch import start
 
     flags: dict[str, Any] = {"target": target, "hw": hw, "steps": steps, "minutes": minutes, "seed": seed}
-    flags |= {"agent": agent, "evaluator": evaluator, "archive": archive, "program": program, "jobs": jobs}
+    flags |= {"agent": agent, "evaluator": evaluator, "archive": archive, "program": program, **_jobs(jobs)}
     flags |= {"language": language, "accept_sandbox": accept_sandbox}
     flags |= {"model": model, "max_usd": max_usd, "max_tokens": max_tokens, "max_device_seconds": max_device_seconds}
     flags |= {"epsilon": epsilon, "window": window}
@@ -167,6 +169,17 @@ def _on_a_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
+def _jobs(given: str | None) -> dict[str, Any]:
+    """The settings of `--jobs`: a number, or a Ray cluster, which has as many slots as it has."""
+    from avo.errors import UserMistake
+
+    if given is None or given.isdecimal():
+        return {"jobs": None if given is None else int(given)}
+    if given == "ray" or given.startswith("ray://"):
+        return {"cluster": given}
+    raise UserMistake(f"--jobs takes a number, ray, or ray://HOST:PORT, not '{given}'")
+
+
 def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[str] | None, view: Any) -> Run:
     from archive.archive import open_archive
     from avo.cli.console import say
@@ -176,7 +189,11 @@ def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[st
     from avo.launch import carry_on, prepare, stored
     from avo.run import Run
 
-    changed = [f"--{key}" for key in flags if flags[key] is not None and key not in (*_LIMITS, "archive")]
+    changed = [
+        f"--{'jobs' if key == 'cluster' else key}"
+        for key in flags
+        if flags[key] is not None and key not in (*_LIMITS, "archive")
+    ]
     changed += ["-c"] if config else []
     changed += ["--set"] if sets else []
     if changed:
