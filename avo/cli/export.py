@@ -52,11 +52,15 @@ def export(
         licence=licence,
         archive=archive,
     )
-    from avo.export import write
+    from avo.export import useful, write
 
     write(package, output, force)
+    kept = useful(variants)
     say(f"{output}: package {package.name}, {len(package.files)} files, {variants[0].mode} times\n")
-    say(table(["kernel", "program", "sizes"], _rows(variants)))
+    say(table(["kernel", "program", "sizes"], _rows(kept)))
+    if len(kept) < len(variants):
+        others = ", ".join(v.digest[:8] for v in variants if v not in kept)
+        say(f"left out, since the fastest at no size: {others}")
     say(f"\nfrom {package.name} import {package.function}      # with {output} on the path, or pip install {output}")
     say(f"python -m pytest {output}")
     if backward is None:

@@ -56,6 +56,7 @@ def build(
     ProgramError for a program that does not lower.
     """
     _insist_alike(target, hardware, variants)
+    variants = useful(variants)
     function = re.sub(r"\W", "_", target.name)
     package = name or f"{function}_{hardware.name}"
     if not package.isidentifier() or keyword.iskeyword(package):
@@ -153,6 +154,15 @@ def _lowered(variant: Variant, hardware: Hardware) -> Lowered:
     from dsl.lowering import lower
 
     return lower(fill(variant.program, hardware), hardware)
+
+
+def useful(variants: Sequence[Variant]) -> list[Variant]:
+    """Those that are the fastest at some size, in their order: no size would ever go to the others."""
+    best = set()
+    for name in dict.fromkeys(n for v in variants for n in v.seconds):
+        known = {place: v.seconds[name] for place, v in enumerate(variants) if name in v.seconds}
+        best.add(min(known, key=lambda place: known[place]))
+    return [v for place, v in enumerate(variants) if place in best] or list(variants)
 
 
 def _table(target: Target, variants: Sequence[Variant]) -> list[dict[str, Any]]:

@@ -144,6 +144,14 @@ def test_kernels_run_on_the_chip_that_they_were_made_for(
     assert importlib.import_module(f"{name}.dispatch").here(Card()) is runs
 
 
+def test_a_program_that_is_the_fastest_nowhere_is_left_out() -> None:
+    job = target_of_rows()
+    slow = variant(job, ROWS, 2e-5)
+    package = made(job, slow, variant(job, ROWS.replace("warps 4", "warps 8"), 1e-5))
+    assert "scaled_h200/kernel_1.py" not in package.files and "num_warps=8" in package.files["scaled_h200/kernel_0.py"]
+    assert len(json.loads(package.files["scaled_h200/provenance.json"])["variants"]) == 1
+
+
 def test_a_reference_that_cannot_stand_alone_is_told() -> None:
     text = source_of(rows)
     space: dict[str, Any] = {}
