@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow docs calibrate lint types contracts clean
+.PHONY: setup demo test test-slow docs calibrate small-model lint types contracts clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,9 @@ docs: $(STAMP)
 
 calibrate: $(STAMP)
 	$(BIN)/python benchmarks/calibrate.py
+
+small-model: $(STAMP)
+	benchmarks/agents/small_model.sh
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -97,6 +97,7 @@ def main() -> int:
     parser.add_argument("--target", default="softmax")
     parser.add_argument("--hw", default="b200")
     parser.add_argument("--tokens", type=int, default=400, help="of one reply")
+    parser.add_argument("--arms", nargs="*", type=int, default=[1, 2, 3, 4], choices=[1, 2, 3, 4])
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     one = brief(plugins.load("target", given.target), plugins.load("hardware", given.hw))
@@ -107,6 +108,7 @@ def main() -> int:
         ("whole programs, under the grammar of the language", WHOLE, 'root ::= "```\\n" text "```\\n"\n' + fenced),
         ("whole programs, free", WHOLE, ""),
     ]
+    arms = [arms[n - 1] for n in given.arms]
     found = [Arm(name) for name, _, _ in arms]
     for arm, (_, ask, rule) in zip(found, arms, strict=True):
         run(arm, given.model, one, ask, rule, given.replies, given.tokens)
