@@ -89,8 +89,9 @@ def interpret(
     inputs: Sequence[Tensor],
     params: Mapping[str, int | float | bool] | None = None,
     timeout: float = 60.0,
+    language: str = "triton",
 ) -> Interpretation:
-    """Runs `entry(*inputs, **params)` of the source in a worker.
+    """Runs `entry(*inputs, **params)` of the source in a worker; `language` is "triton" or "gluon".
 
     Raises TaskError where the source does not load or run (a read or write outside of every tensor among it), Timeout,
     Crash, OutOfMemory, Unavailable.
@@ -100,6 +101,7 @@ def interpret(
         "entry": entry,
         "inputs": [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape)} for t in inputs],
         "params": dict(params or {}),
+        "language": language,
     }
     reply = pool.call("interpret", payload, [t.data for t in inputs], timeout)
     try:
@@ -126,11 +128,15 @@ def _read(result: dict[str, Any], blobs: Sequence[bytes]) -> Interpretation:
 def interpret_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
     import torch
 
+    from evaluators.gluon_emulator import load as load_roles
     from evaluators.guards import Arena
     from evaluators.interpreter import REGIONS, install
 
-    install()
-    module = load_source(payload["source"])
+    if payload.get("language") == "gluon":
+        module = load_roles(payload["source"])
+    else:
+        install()
+        module = load_source(payload["source"])
     entry = getattr(module, payload["entry"], None)
     if not callable(entry):
         raise CandidateError(f"the source has no function {payload['entry']!r}")

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 Evidence = dict[str, Any]
 # Elements of one value that a thread may hold: four times its registers. Past it compilers take minutes, for nothing.
 MOST_A_THREAD = 1024
-STANDS_FOR_GLUON = (
-    "Gluon has no interpreter: what ran is the plain lowering of the same tile programs; the kernel with roles itself "
-    "was compiled, and runs only on a device"
+EMULATED = (
+    "Gluon has no interpreter of its own: the source ran in avo's emulator, each role a thread; layouts, registers and "
+    "fences show on a device alone"
 )
 ZONE_BYTES = 4096  # a stray access within the guard zone of its own tensor; farther ones meet other allocations
 
@@ -223,7 +223,7 @@ def correctness_gate(case: Case, bench: Bench) -> Evidence:
         raise Rejected(Status.INCORRECT, message, {"cases": cases})
     assert case.lowered is not None
     if case.lowered.language == "gluon":
-        return {"cases": cases, "note": STANDS_FOR_GLUON}
+        return {"cases": cases, "note": EMULATED}
     return {"cases": cases}
 
 
@@ -238,7 +238,15 @@ def _run(case: Case, bench: Bench, workload: Workload, inputs: Mapping[str, Arra
         for t in algorithm.inputs
     ]
     wanted = answers(case.sure, inputs, params)
-    run = interpret(bench.pool, case.lowered.interpretable, case.lowered.entry, tensors, params, bench.run_timeout)
+    run = interpret(
+        bench.pool,
+        case.lowered.source,
+        case.lowered.entry,
+        tensors,
+        params,
+        bench.run_timeout,
+        case.lowered.language,
+    )
     reasons = [f"input {name} was written to" for name in run.mutated]
     reasons += [f"something was written outside of {name}" for name in run.strayed]
     if len(run.outputs) != len(wanted):

@@ -45,19 +45,20 @@ class Turns:
 
     def __init__(self, seed: int) -> None:
         self._draw = random.Random(seed)
-        self._condition = threading.Condition()
-        self._current = -1
-        self._waits: dict[int, Callable[[], bool] | None] = {}
-        self.late: list[Callable[[], None]] = []  # copies under way
+        self._gates: list[threading.Semaphore] = []
+        self._waits: dict[int, Callable[[], bool] | None] = {}  # of threads that have not ended
         self._error: BaseException | None = None
         self._local = threading.local()
+        self.late: list[Callable[[], None]] = []  # copies under way
 
     def run(self, functions: Sequence[Callable[[], None]]) -> None:
+        """Returns when all have ended; raises what one of them raised."""
+        self._gates = [threading.Semaphore(0) for _ in functions]
         self._waits = dict.fromkeys(range(len(functions)))
         threads = [threading.Thread(target=self._thread, args=(i, f), daemon=True) for i, f in enumerate(functions)]
-        self._current = 0
         for t in threads:
             t.start()
+        self._gates[0].release()
         for t in threads:
             t.join()
         while self.late and self._error is None:
@@ -67,42 +68,42 @@ class Turns:
 
     def _thread(self, number: int, function: Callable[[], None]) -> None:
         self._local.number = number
+        self._gates[number].acquire()
         try:
-            with self._condition:
-                self._condition.wait_for(lambda: self._current == number or self._error is not None)
             if self._error is None:
                 function()
         except BaseException as error:
-            if self._error is None:
-                self._error = error
-        with self._condition:
-            del self._waits[number]
-            self._next()
+            self._error = self._error or error
+        del self._waits[number]
+        if (following := self._next()) is not None:
+            self._gates[following].release()
 
     def pause(self, until: Callable[[], bool] | None = None) -> None:
         """Somebody else may go on; this thread does not before `until` holds."""
-        with self._condition:
-            number = self._local.number
-            self._waits[number] = until
-            self._next()
-            self._condition.wait_for(lambda: self._current == number or self._error is not None)
-            self._waits[number] = None
+        number = self._local.number
+        self._waits[number] = until
+        following = self._next()
+        if following is not None and following != number:
+            self._gates[following].release()
+            self._gates[number].acquire()
+        self._waits[number] = None
         if self._error is not None:
             raise SystemExit
 
-    def _next(self) -> None:
-        """Whose turn it is: a thread that may go on, after some of the copies under way have arrived."""
-        while self._waits and self._error is None:
+    def _next(self) -> int | None:
+        """Whose turn it is: a thread that may go on, after some of the copies under way have arrived. After an error
+        all others end, one after another."""
+        while self._waits:
+            if self._error is not None:
+                return next(iter(self._waits))
             ready = [n for n, until in self._waits.items() if until is None or until()]
             if self.late and (not ready or self._draw.random() < 0.3):
                 self.late.pop(self._draw.randrange(len(self.late)))()
-                continue
-            if not ready:
+            elif ready:
+                return self._draw.choice(ready)
+            else:
                 self._error = Stuck("every role waits for another")
-                break
-            self._current = self._draw.choice(ready)
-            break
-        self._condition.notify_all()
+        return None
 
 
 _turns = Turns(0)
@@ -185,12 +186,17 @@ class Pending:
         if self.value is None:
             a, b = (np.asarray(x.data if isinstance(x, Shared) else x, dtype=np.float32) for x in (self.a, self.b))
             with np.errstate(all="ignore"):
-                self.value = a @ b
+                self.value = _product(a, b)
                 if self.acc is not None:
                     acc = self.acc.value if isinstance(self.acc, Pending) else np.asarray(self.acc)
                     if acc is None:
                         raise Misuse("a product goes on with another that did not end")
                     self.value = self.value + acc
+
+
+def _product(a: Array, b: Array) -> Array:
+    left, right = (torch.from_numpy(np.ascontiguousarray(x)) for x in (a, b))
+    return (left @ right).numpy()
 
 
 @dataclass
@@ -482,10 +488,15 @@ class _Kernel:
             global _turns
             named = {k: v for k, v in kwargs.items() if k not in ("num_warps", "maxnreg")}
             given = [Pointer(a.reshape(-1)) if isinstance(a, torch.Tensor) else a for a in args]
-            for pid in range(grid[0]):
-                _turns = Turns(self._seed + pid)
-                _state.pid, _state.programs = pid, grid[0]
-                self._function(*given, **named)
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)  # products are small: more threads only wait for each other
+            try:
+                for pid in range(grid[0]):
+                    _turns = Turns(self._seed + pid)
+                    _state.pid, _state.programs = pid, grid[0]
+                    self._function(*given, **named)
+            finally:
+                torch.set_num_threads(threads)
 
         return launch
 
@@ -543,6 +554,7 @@ def load(source: str, seed: int = 0) -> types.ModuleType:
     Running one raises Stuck or Misuse where its roles do not fit together.
     """
     module = types.ModuleType("emulated")
+    module.__file__ = "<gluon>"
     vars(module)["range"] = _range
     with _modules(seed):
         exec(compile(source, "<gluon>", "exec"), vars(module))
