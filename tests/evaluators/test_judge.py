@@ -56,7 +56,7 @@ def spoiled(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[str], str]) -> Non
         lowered = true(program, hw, sizes)
         source = spoil(lowered.source)
         assert source != lowered.source
-        return replace(lowered, source=source)
+        return replace(lowered, source=source, interpretable=source)
 
     monkeypatch.setattr(dsl.lowering, "lower", lower)
 
