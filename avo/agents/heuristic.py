@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import math
 import random
+import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from avo.agents.protocol import Brief, Hypothesis, Proposal, entropy
+from avo.agents.sampler import STARTUP
 from avo.agents.space import Option, Preview, Space, Tried
 from avo.errors import UserMistake
 
@@ -32,6 +35,8 @@ TPE_EVERY = 5  # one proposal of so many comes from the sampler
 STALE = 8  # proposals without a better one, after which every other comes from it
 TRUST, DOUBT = 0.5, 0.9  # of what the evidence says an edit may save; of what arithmetic hopes beyond it
 ROUNDS, AT_ONCE = 4, 4  # of previews for a proposal, and how many are compiled side by side in each
+ALIKE = 2  # proposals under way at once with the same tiles: the next one tries others
+MOST_LAG = 4  # --jobs beyond which nothing is previewed: proposals would wait for each other's compilations
 
 
 class HeuristicAgent:
@@ -49,8 +54,13 @@ class HeuristicAgent:
 
     def __init__(self) -> None:
         self._space: Space | None = None
+        self._lock = threading.Lock()  # proposals under way are made again by each later one: once is enough
 
     def propose(self, brief: Brief) -> Proposal | None:
+        with self._lock:
+            return self._propose(brief)
+
+    def _propose(self, brief: Brief) -> Proposal | None:
         space = self._space
         if space is None or not space.serves(brief):
             space = self._space = Space(brief)
@@ -82,27 +92,41 @@ def _chosen(
     space: Space, tried: list[Tried], seen: set[str], brief: Brief, k: int, under_way: Sequence[Option]
 ) -> Option | None:
     rng = random.Random(entropy(brief.seed, k))
-    model = _model(space, tried)
+    model = _model(space, tried, under_way)
     ranked = sorted(tried, key=lambda t: (-t.score, t.judged.k))
     parents = [t for t in ranked if t.score > 0][:PARENTS] or tried[-1:]
     stale = tried[-1].judged.k - parents[0].judged.k
+    crowded = _crowded(space, under_way)
     preview = _preview(space, brief)
     if preview is not None:
         found = _previewed(space, tried, parents, seen, brief, k, preview, rng, under_way)
         if found is not None:
             return found
-    elif k % (TPE_EVERY if stale < STALE else 2) == 0:
+    elif len(tried) >= STARTUP and k % (TPE_EVERY if stale < STALE else 2) == 0:
         found = _best(space, space.sampled(parents[0], tried, entropy(brief.seed, k)), seen, model, rng)
         if found is not None:
             return found
-    found = _best(space, _pool(space, parents, model), seen, model, rng)
-    if found is not None:
-        return found
+    pool = _pool(space, parents, model)
+    for options in ([o for o in pool if _tiles(space, o) not in crowded], pool):
+        found = _best(space, options, seen, model, rng)
+        if found is not None:
+            return found
     for parent in ranked:  # nothing left near the best: the first that is new among the edits of all others
         for option in space.edits(parent):
             if option.key not in seen and space.legal(option.program, option.key):
                 return option
     return None
+
+
+def _tiles(space: Space, option: Option) -> tuple[object, ...]:
+    """What most of a kernel's time hangs on: tile lengths, and whether warps have roles."""
+    setting = space.point(option.program, option.key).setting
+    return tuple((n, v) for n, v in setting.items() if "tile " in n or "roles " in n)
+
+
+def _crowded(space: Space, under_way: Sequence[Option]) -> set[tuple[object, ...]]:
+    counts = Counter(_tiles(space, o) for o in under_way)
+    return {tiles for tiles, n in counts.items() if n >= ALIKE}
 
 
 def _pool(space: Space, parents: Sequence[Tried], model: Model) -> list[Option]:
@@ -162,10 +186,19 @@ def _evidence(space: Space, parent: Tried) -> Evidence:
     return evidence(parent.judged.evaluation) if space.predicts else Evidence()
 
 
-def _model(space: Space, tried: Sequence[Tried]) -> Model:
+def _model(space: Space, tried: Sequence[Tried], under_way: Sequence[Option] = ()) -> Model:
+    """Fitted on the verdicts. What is under way counts as if it were what is expected: the next one looks elsewhere."""
     from avo.agents.surrogate import Surrogate
 
-    return Surrogate([space.point(t.program, t.key) for t in tried], [t.score for t in tried])
+    points, scores = [space.point(t.program, t.key) for t in tried], [t.score for t in tried]
+    model = Surrogate(points, scores)
+    if not under_way or model.best == 0.0:
+        return model
+    waiting = [space.point(o.program, o.key) for o in under_way]
+    mean, _ = model.predict(waiting)
+    believed = Surrogate([*points, *waiting], [*scores, *map(math.exp, mean)])
+    believed.best = model.best
+    return believed
 
 
 # Previews -------------------------------------------------------------------------------------------------------------
@@ -174,6 +207,7 @@ def _model(space: Space, tried: Sequence[Tried]) -> Model:
 def _preview(space: Space, brief: Brief) -> Preview | None:
     """How to have a program predicted, where that is not what the run's judge does anyway."""
     measured = brief.candidates[0].evaluation.mode == "measured"
+    measured = measured and brief.k - brief.candidates[-1].k <= MOST_LAG
     return brief.preview if measured and space.predicts and space.options.get("previews", ROUNDS) else None
 
 

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ Changes = Mapping[str, tuple[Value, Value]]  # knob -> (old, new)
 Preview = Callable[[str], "Evaluation"]
 
 GRID_WHOLE, GRID = 2000, 32  # joint settings that are looked at, and built for the pool
+PER_TILE = 6  # of those with the same tiles
 DRAWN = 400  # settings of all knobs, drawn at random where there are too many to look at each
 TPE_ASKED = 16
 MAX_CHANGES = 3  # numbers that a directed proposal changes together, so that a verdict says something about each
@@ -240,7 +242,7 @@ class Space:
 
         key = f"idioms {parent.key}"
         if key not in self._idioms:
-            found = {}
+            found: dict[str, Program] = {}
             for idiom in IDIOMS:
                 program = parent.program
                 for name, value in idiom.items():
@@ -270,8 +272,17 @@ class Space:
         if not grid:
             return []
         worth = model.improvement([point for point, _ in grid], [0.0] * len(grid))
-        first = sorted(range(len(grid)), key=lambda i: (-round(float(worth[i]), 9), i))[:GRID]
-        return [self._set(parent, grid[i][1], "grid") for i in first]
+        counts: Counter[object] = Counter()
+        found = []
+        for i in sorted(range(len(grid)), key=lambda i: (-round(float(worth[i]), 9), i)):
+            point, changes = grid[i]
+            tiles = tuple(v for n, v in point.setting.items() if "tile " in n)
+            counts[tiles] += 1
+            if counts[tiles] <= PER_TILE:
+                found.append(self._set(parent, changes, "grid"))
+                if len(found) == GRID:
+                    break
+        return found
 
     def _grid(self, parent: Tried) -> list[tuple[Point, Changes]]:
         """Settings that differ in two knobs or more, best first by arithmetic; legal or not."""

@@ -98,7 +98,7 @@ def test_how_a_schedule_is_written_does_not_matter(judge: RecordedEvaluator) -> 
         ("stages=2", "stages=3", "stream stages = 3 was not recorded; all points have 2"),
         ("grouped(8)", "grouped(4)", "order = grouped(4) was not recorded; all points have grouped(8)"),
         ("stages=2", "stages=2\npersistent", "persistent = on was not recorded; all points have off"),
-        ("stages=2", "stages=2\nroles load=1 mma=2", "the schedule has directives that no recorded point has"),
+        ("stages=2", "stages=2\nfor gfx942: warps 8", "the schedule has directives that no recorded point has"),
         ("a * b", "a * b * 2.0", "the algorithm is not the one that was recorded"),
         ("stream k stages=2", "", "stream = none"),
     ],
