@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
+import math
 import threading
 import time
 from collections import defaultdict
@@ -22,6 +23,7 @@ LOAD_S = 60.0  # a worker's first call compiles launchers
 MISS_S = 4.0  # one kernel that the compile workers' cache did not have
 HEAT_S = 60.0
 COLD_S = 15.0  # without work for so long, the card is heated again before anything is timed
+SHORTLY = {"least_s": 0.5, "most_s": 2.0}
 _FAULT = "avo device fault: "
 
 
@@ -52,6 +54,7 @@ class Slot:
         self.parts: defaultdict[str, float] = defaultdict(float)  # seconds by what the worker did
         self.heats: list[dict[str, Any]] = []
         self._extra_s = LOAD_S
+        self._last = -math.inf  # when the device last worked
         self._worked: float | None = None  # when the worker that is at work last was
 
     def lease(self, wait_s: float = 0.0) -> None:
@@ -72,7 +75,8 @@ class Slot:
             if not self.worker:
                 self.worker = self._call("device_facts", {}, 60.0).result
             if self._worked is None or time.monotonic() - self._worked > COLD_S:
-                self._ours("heat", {"least_s": 0.5 if self.heats else 2.0}, HEAT_S)
+                warm = time.monotonic() - self._last <= COLD_S  # a worker was lost, the card has hardly rested
+                self._ours("heat", SHORTLY if warm else {}, HEAT_S)
             if self.since is None:
                 self.since = time.monotonic()
             began = time.monotonic()
@@ -80,9 +84,10 @@ class Slot:
                 self._ours("prepare", {"jobs": list(jobs)}, PREPARE_S)
                 return self._theirs(task, payload, seconds)
             finally:
-                self.busy_s += time.monotonic() - began
+                self._last = time.monotonic()
+                self.busy_s += self._last - began
                 if self._worked is not None:
-                    self._worked = time.monotonic()
+                    self._worked = self._last
 
     def _ours(self, task: str, payload: dict[str, Any], seconds: float) -> Reply:
         """What no candidate has a part in."""

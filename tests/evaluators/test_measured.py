@@ -17,7 +17,7 @@ from evaluators.failures import Crash, TaskError, Timeout, Unavailable
 from evaluators.loading import complete
 from evaluators.measured import MeasuredEvaluator
 from evaluators.simulated import SimulatedPool, SimulatedSlot
-from evaluators.slots import Queue, Slot
+from evaluators.slots import SHORTLY, Queue, Slot
 from evaluators.target import Target, Workload
 from evaluators.targets import target
 
@@ -244,11 +244,14 @@ class FakeLeasePool:
     def __init__(self, answers: Callable[[str], Any]) -> None:
         self._answers = answers
         self.calls: list[tuple[str, float]] = []
+        self.heats: list[dict[str, Any]] = []
 
     def call(self, task: str, payload: dict[str, Any], timeout: float) -> Any:
         from evaluators.pool import Reply
 
         self.calls.append((task, timeout))
+        if task == "heat":
+            self.heats.append(payload)
         found = self._answers(task)
         if isinstance(found, Exception):
             raise found
@@ -281,6 +284,7 @@ def test_a_slot_heats_prepares_and_heats_shortly_after_a_fault(tmp_path: Any) ->
     slot.run("verify", {}, [], 4.0)
     assert [task for task, _ in pool.calls[-3:]] == ["heat", "prepare", "verify"]
     assert pool.calls[-1][1] == 4.0
+    assert pool.heats == [{}, SHORTLY]
 
 
 def test_a_target_that_hides_nothing_still_races() -> None:
