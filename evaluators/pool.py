@@ -24,12 +24,13 @@ from typing import Any
 from evaluators.failures import Crash, OutOfMemory, TaskError, Timeout, Unavailable, WorkerFailure
 from evaluators.forking import Template
 from evaluators.process import Stale, WorkerProcess, ready
-from evaluators.wire import Frame, WireError
+from evaluators.wire import MAX_BLOBS, Frame, WireError
 from evaluators.worker import KINDS, TASKS
 
 __all__ = ["Crash", "OutOfMemory", "Reply", "TaskError", "Timeout", "Unavailable", "WorkerFailure", "WorkerPool"]
 
 _PREFIX = "avo-workers-"
+_HEADER = 1 << 20  # bytes of what one candidate's process says beside its tensors
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,22 @@ class Session:
         self._worker, self._memory_bytes = worker, memory_bytes
         self.charged = 0.0  # seconds of all calls so far, as they count against a limit
 
-    def call(self, task: str, payload: dict[str, Any], blobs: Sequence[bytes] = (), timeout: float = 60.0) -> Reply:
-        """As `WorkerPool.call`, always in the same worker. One that died between two calls is a Crash. So is a fault of
-        our own code in it: the process is the candidate's, who may have broken that code or made the answer up."""
+    def call(
+        self,
+        task: str,
+        payload: dict[str, Any],
+        blobs: Sequence[bytes] = (),
+        timeout: float = 60.0,
+        most: int = MAX_BLOBS,
+    ) -> Reply:
+        """As `WorkerPool.call`, always in the same worker. most: bytes of tensors that are taken from it.
+
+        One that died between two calls is a Crash. So is a fault of our own code in it: the process is the candidate's,
+        who may have broken that code or made the answer up.
+        """
         began = time.monotonic()
         try:
+            self._worker.trust(_HEADER, most)
             frame = self._worker.exchange(task, payload, blobs, timeout, self._memory_bytes)
         except Stale as error:
             kind = Unavailable if self._worker.calls <= 1 else Crash

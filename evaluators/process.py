@@ -243,6 +243,10 @@ class WorkerProcess:
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
+    def trust(self, header: int, blobs: int) -> None:
+        """At most so many bytes of a reply's header and blobs are taken from now on."""
+        self._decoder.most = header, blobs
+
     def exchange(
         self, task: str, payload: dict[str, Any], blobs: Sequence[bytes], timeout: float, memory_bytes: int
     ) -> wire.Frame:

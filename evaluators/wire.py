@@ -47,17 +47,21 @@ def encode(frame: Frame) -> list[bytes]:
     return [_HEAD.pack(MAGIC, len(header), total), header, *blobs]
 
 
-def _check_lengths(header: int, blobs: int) -> None:
-    if header > MAX_HEADER:
-        raise WireError(f"a header of {header} bytes is over the limit of {MAX_HEADER}")
-    if blobs > MAX_BLOBS:
-        raise WireError(f"blobs of {blobs} bytes are over the limit of {MAX_BLOBS}")
+def _check_lengths(header: int, blobs: int, most: tuple[int, int] = (MAX_HEADER, MAX_BLOBS)) -> None:
+    if header > most[0]:
+        raise WireError(f"a header of {header} bytes is over the limit of {most[0]}")
+    if blobs > most[1]:
+        raise WireError(f"blobs of {blobs} bytes are over the limit of {most[1]}")
 
 
 class Decoder:
-    """Turns a stream of bytes into frames, whatever pieces they arrive in. Raises WireError at the first wrong byte."""
+    """Turns a stream of bytes into frames, whatever pieces they arrive in. Raises WireError at the first wrong byte.
+
+    most: bytes of a header and of blobs that are taken; less than the protocol's own where the sender is not trusted.
+    """
 
     def __init__(self) -> None:
+        self.most = MAX_HEADER, MAX_BLOBS
         self._buffer = bytearray()
         self._lengths: tuple[int, int] | None = None
 
@@ -78,7 +82,7 @@ class Decoder:
             if len(self._buffer) < _HEAD.size:
                 return None
             _, header, blobs = _HEAD.unpack_from(self._buffer)
-            _check_lengths(header, blobs)
+            _check_lengths(header, blobs, self.most)
             self._lengths = header, blobs
         header, blobs = self._lengths
         end = _HEAD.size + header + blobs

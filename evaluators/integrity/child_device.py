@@ -21,6 +21,7 @@ import torch
 
 from evaluators.cpu import TORCH_DTYPES, _complaint
 from evaluators.guards import poison
+from evaluators.integrity.child import withheld
 from evaluators.integrity.watching import Calls, Launches, watched
 from evaluators.worker import CandidateError
 
@@ -145,15 +146,17 @@ def run_call(device: Device, run: Any, path: str, payload: dict[str, Any], blobs
     if odd:
         return {"odd": odd}, []
     device.wait_here()
-    described = [_describe(device, o, inputs) for o in outputs]  # by a copy on the current stream
+    described = [
+        withheld(o, payload["most"]) or _describe(device, o, inputs) for o in outputs
+    ]  # by a copy on the current stream
     seconds = _perf_counter() - began
     device.wait()
     _sleep(_SETTLE_S)
-    late = [i for i, (o, (_, data)) in enumerate(zip(outputs, described, strict=True)) if _bytes(o) != data]
+    late = [i for i, (o, (row, data)) in enumerate(zip(outputs, described, strict=True)) if _moved(o, row, data)]
     before = [k for k in device.before if not any(k is t for t in tardy)]
     reused = [k for k in before if _bytes(k[1]) != k[2]]
     in_place = list(payload.get("inplace", ()))
-    kept = [(i, o, d) for i, (o, (row, d)) in enumerate(zip(outputs, described, strict=True)) if row["alias"] is None]
+    kept = [(i, o, d) for i, (o, (row, d)) in enumerate(zip(outputs, described, strict=True)) if _kept(row)]
     device.before = [*(k for k in before if not any(k is r for r in reused)), *kept][-_KEPT:]
     facts = {
         "odd": [],
@@ -220,7 +223,7 @@ def _called(
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             if poisoned:  # watching costs time, so timed calls are made without
-                with watched(device.calls):
+                with watched(device.calls, device.launches):
                     result = run(*inputs, **params)
             else:
                 result = run(*inputs, **params)
@@ -245,6 +248,14 @@ def _filled(empty: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         return made
 
     return make
+
+
+def _kept(row: dict[str, Any]) -> bool:
+    return row["alias"] is None and "withheld" not in row
+
+
+def _moved(output: torch.Tensor, row: dict[str, Any], data: bytes) -> bool:
+    return "withheld" not in row and _bytes(output) != data
 
 
 def _plain(device: Device, output: Any) -> bool:

@@ -29,19 +29,20 @@ from evaluators.cpu import _BYTES, Output
 from evaluators.evaluation import Evaluation, GateResult, Status, WorkloadResult
 from evaluators.failures import Crash, TaskError, Timeout, Unavailable, WorkerFailure
 from evaluators.gates import Rejected, _contiguous
-from evaluators.inputs import Array, decode, draw_inputs, encode, generator, pairings
+from evaluators.inputs import Array, decode, draw_inputs, encode, extents, generator, pairings
 from evaluators.integrity import rules, sandbox
 from evaluators.integrity.tripwires import tripwires
 from evaluators.judge import environment
-from evaluators.loading import complete, seed_program
+from evaluators.loading import complete, fits, seed_program
 from evaluators.oracle import Answer, answers
 from evaluators.pool import Reply, Session, WorkerPool
-from evaluators.target import Target, Workload
+from evaluators.target import Target, TargetError, Workload
 from evaluators.tolerance import form, verdict
 
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
 
+_ROOM = 1 << 20  # bytes of outputs beyond twice the widest dtype: a wrong shape is told, a flood is not read
 _MOST = 8  # entries of a list that the child reports
 _ENOUGH = 4  # wrong calls, after which the others are not made
 _CALLS_TIME = 3.0  # times the time of one call: what all calls together may take
@@ -259,16 +260,36 @@ def _integrity(case: _Case, pool: WorkerPool) -> dict[str, Any]:
 
 
 def _plan(case: _Case) -> None:
-    """Each check twice with fresh inputs, and some once more: in an order and number that the text cannot know."""
+    """Each check twice with fresh inputs, some once more, and some at sizes that nobody has named: in an order and
+    number that the text cannot know."""
     rng = generator(case.seed, "raw", case.target.name, case.text)
     pairs = pairings(case.target.checks, rng)
     extra = [pairs[int(i)] for i in rng.integers(len(pairs), size=int(rng.integers(1, 4)))]
-    every = [*pairs, *pairs, *extra]
+    unnamed = [(_other_size(case, w, rng), d) for w, d in (pairs[int(i)] for i in rng.integers(len(pairs), size=2))]
+    every = [*pairs, *pairs, *extra, *unnamed]
     for place in rng.permutation(len(every)):
         workload, distribution = every[int(place)]
         inputs = draw_inputs(case.target, case.program.algorithm, workload, distribution, rng)
         row = {"workload": workload.name, "distribution": distribution}
         case.calls.append(_Call(workload, distribution, inputs, row))
+
+
+def _other_size(case: _Case, workload: Workload, rng: np.random.Generator) -> Workload:
+    """The check with its longer axes cut by a random part, in steps that keep their factors of 2 up to 8; the check
+    itself where the target cannot be asked for that."""
+    sizes = dict(workload.sizes)
+    for axis, n in sizes.items():
+        step = math.gcd(n, 8)
+        most = n // (3 * step)
+        if n >= 16 and most:
+            sizes[axis] = n - step * int(rng.integers(1, most + 1))
+    other = Workload(sizes, workload.params)
+    try:
+        fits(case.target, case.program.algorithm, other)
+        draw_inputs(case.target, case.program.algorithm, other, "normal", rng)
+    except TargetError:
+        return workload
+    return other
 
 
 def _play(case: _Case, pool: WorkerPool) -> None:
@@ -341,9 +362,17 @@ def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost
         dtype, value = tensor.dtype or "f32", call.inputs[tensor.name]
         rows.append({"name": tensor.name, "dtype": dtype, "shape": list(value.shape)})
         blobs.append(encode(value, dtype))
+    sizes = extents(algorithm, call.workload)
+    most = _ROOM + 16 * sum(math.prod(sizes[a] for a in t.axes or ()) for t in algorithm.outputs)
     try:
-        asked = {"inputs": rows, "params": params, "inplace": sorted(case.target.inplace.values()), "ghost": ghost}
-        reply = session.call("raw_run", asked, blobs, case.timeout)
+        asked = {
+            "inputs": rows,
+            "params": params,
+            "inplace": sorted(case.target.inplace.values()),
+            "ghost": ghost,
+            "most": most,
+        }
+        reply = session.call("raw_run", asked, blobs, case.timeout, most)
     except TaskError as error:
         return [_said(error.message)[-1]]
     try:
@@ -436,7 +465,10 @@ class _Facts:
             )
             if len(shape) != len(strides) or min(shape, default=0) < 0:
                 raise ValueError(f"no shape: {shape}, {strides}")
-            if dtype in _BYTES and len(data) != math.prod(shape) * _BYTES[dtype]:
+            if row.get("withheld"):
+                data = b""  # larger than anything that could be right
+                dtype = f"{dtype} of another size"
+            elif dtype in _BYTES and len(data) != math.prod(shape) * _BYTES[dtype]:
                 raise ValueError(f"{len(data)} bytes for {dtype}{list(shape)}")
             alias = None if row["alias"] is None else str(row["alias"])[:80]
             outputs.append(Output(dtype, shape, strides, data, int(row["unwritten"]), alias))

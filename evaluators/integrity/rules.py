@@ -57,7 +57,8 @@ def _library(facts: Facts) -> str | None:
     if facts["torch"] == "any" or not facts["aten"]:
         return None
     names = ", ".join(sorted(facts["aten"])[:4])
-    return f"torch does the work ({names}); this target allows memory, views, casts and elementwise calls alone"
+    who = "torch does the work" if any(name.startswith("aten") for name in facts["aten"]) else "the host does the work"
+    return f"{who} ({names}); this target allows memory, views, casts and elementwise calls alone"
 
 
 def _decoy(facts: Facts) -> str | None:
@@ -108,7 +109,7 @@ RULES = (
     Rule("late write", 1, Status.GAMING, ("late",), _late),
     Rule("processes", 1, Status.GAMING, ("children",), _processes),
     Rule("state between calls", 1, Status.GAMING, ("state",), _state),
-    Rule("library calls", 1, Status.GAMING, ("torch", "aten"), _library),
+    Rule("library calls", 2, Status.GAMING, ("torch", "aten"), _library),
     Rule("decoy kernels", 1, Status.GAMING, ("torch", "ghost", "launches"), _decoy),
     Rule("timed outputs", 1, Status.GAMING, ("timed wrong",), _timed_state),
     Rule("two clocks", 1, Status.SUSPICIOUS, ("clocks",), _clocks),

@@ -120,6 +120,7 @@ def _own_user(home: Path) -> None:
     uid = 200_000 + os.getpid() % 100_000
     # The folder above belongs to the pool alone: it has to be passable, not readable.
     os.chmod(home.parent, 0o711)
+    os.chmod(home, 0o700)  # other candidates have other users, and no business here
     for path in (home, *home.rglob("*")):
         os.chown(path, uid, uid, follow_symlinks=False)
     os.setgroups([])
@@ -270,7 +271,7 @@ _DENIED = (
     *(155, 161, 165, 166, 167, 168, 169, 175, 176, 246, 248, 249, 250, 272, 298, 300, 303, 304, 308, 313, 320, 321),
     *(323, 206, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442),
 )
-_CLONE, _CLONE3, _TGKILL, _PRLIMIT, _CLONE_THREAD = 56, 435, 234, 302, 0x10000
+_CLONE, _CLONE3, _TGKILL, _PRLIMIT, _PRCTL, _CLONE_THREAD = 56, 435, 234, 302, 157, 0x10000
 
 
 def _program(own: int) -> Iterator[tuple[int, int, int, int]]:
@@ -297,6 +298,11 @@ def _program(own: int) -> Iterator[tuple[int, int, int, int]]:
         yield test, 0, 1, constant
         yield give, 0, 0, _ALLOW
         yield give, 0, 0, _ERRNO | _EPERM
+    yield equal, 0, 4, _PRCTL  # it is to end with its parent
+    yield load, 0, 0, 16
+    yield equal, 0, 1, _PR_SET_PDEATHSIG
+    yield give, 0, 0, _ERRNO | _EPERM
+    yield give, 0, 0, _ALLOW
     yield give, 0, 0, _ALLOW
 
 

@@ -62,8 +62,34 @@ def _largest(args: Any) -> int:
     return max((a.numel() for a in flat if isinstance(a, torch.Tensor)), default=SMALL + 1)
 
 
+# Ways of a tensor's values to the host, where NumPy or Python would do the work.
+_WAYS = ("numpy", "__array__", "tolist", "__dlpack__")
+
+
 @contextlib.contextmanager
-def watched(calls: Calls, here: bool = True) -> Iterator[None]:
+def to_the_host(calls: Calls, launches: Launches | None) -> Iterator[None]:
+    """Notes tensors that leave torch for the host, as `host::numpy` and the like."""
+    kept = {name: getattr(torch.Tensor, name) for name in _WAYS}
+
+    def noted(name: str) -> Callable[..., Any]:
+        def leave(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            if tensor.numel() > SMALL and not (launches and launches.inside):
+                calls.note(f"host::{name.strip('_')}")
+            return kept[name](tensor, *args, **kwargs)
+
+        return leave
+
+    for name in _WAYS:
+        setattr(torch.Tensor, name, noted(name))
+    try:
+        yield
+    finally:
+        for name, original in kept.items():
+            setattr(torch.Tensor, name, original)
+
+
+@contextlib.contextmanager
+def watched(calls: Calls, launches: Launches | None = None, here: bool = True) -> Iterator[None]:
     """Notes what torch is asked for by threads that are started meanwhile, for as long as they live, and `here`."""
     start = _thread.start_new_thread
 
@@ -78,7 +104,10 @@ def watched(calls: Calls, here: bool = True) -> Iterator[None]:
     _thread.start_new_thread = started
     threading._start_new_thread = started  # type: ignore[attr-defined]  # it has a name of its own for it
     try:
-        with _Mode(calls) if here else contextlib.nullcontext():
+        if not here:
+            yield
+            return
+        with _Mode(calls), to_the_host(calls, launches):
             yield
     finally:
         _thread.start_new_thread = start
@@ -91,6 +120,7 @@ class Launches:
     def __init__(self) -> None:
         self.count = 0
         self.ghost = False
+        self.inside = 0  # a kernel runs: in the interpreter that is Python, which reads tensors through NumPy
 
     def install(self) -> None:
         """For the life of the process."""
@@ -110,6 +140,12 @@ class Launches:
 
         def call(executor: Any, *args: Any, **kwargs: Any) -> Any:
             self.count += 1
-            return None if self.ghost else original(executor, *args, **kwargs)
+            if self.ghost:
+                return None
+            self.inside += 1
+            try:
+                return original(executor, *args, **kwargs)
+            finally:
+                self.inside -= 1
 
         interpreter.GridExecutor.__call__ = call

@@ -183,6 +183,33 @@ def test_a_made_up_reply_is_never_a_verdict_and_never_an_exception(judge, body, 
     assert found.status is status and len(found.message) < 1000
 
 
+FLOODS = {
+    "more than was asked": "sock.sendall(struct.pack('>4sIQ', b'AVO1', 10, 1 << 31) + bytes(10))\n    time.sleep(5)",
+    "deeply nested": "sock.sendall(framed(b'[' * 400_000 + b']' * 400_000))",
+    "numbers of many digits": "sock.sendall(framed(b'9' * 5000))",
+}
+
+
+@pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in FLOODS.items()])
+def test_a_reply_costs_the_judge_no_memory_and_no_exception(judge, body):
+    text = (
+        "import os, struct, sys, time\n\n\ndef run(x):\n    frame = sys._getframe()\n"
+        "    while 'request' not in frame.f_locals or 'sock' not in frame.f_locals:\n        frame = frame.f_back\n"
+        "    sock, nonce = frame.f_locals['sock'], frame.f_locals['request'].nonce.encode()\n\n"
+        "    def framed(value):\n"
+        '        head = b\'{"nonce":"\' + nonce + b\'","body":{"result":\' + value + b\'},"blobs":[]}\'\n'
+        "        return struct.pack('>4sIQ', b'AVO1', len(head), 0) + head\n\n"
+        f"    {body}\n    os._exit(0)\n"
+    )
+    found = judged(judge, text)
+    assert found.status is Status.CRASH and "nonsense" in found.message, found.message
+
+
+def test_an_output_that_is_far_too_large_is_told_by_its_form(judge):
+    found = judged(judge, "import torch\n\n\ndef run(x):\n    return torch.zeros(1 << 26, dtype=x.dtype)\n")
+    assert found.status is Status.INCORRECT and "declared" in found.message
+
+
 @pytest.mark.slow
 def test_an_audit_of_a_candidate_has_a_finding_for_every_layer():
     attack = Path(__file__).parent / "attacks" / "pointer_memo.py"

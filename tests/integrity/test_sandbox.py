@@ -40,6 +40,8 @@ ESCAPES = {
     "fork": "os.fork() or os._exit(0)",
     "exec": "os.execv('/bin/true', ['true'])",
     "kill": "os.kill(os.getppid(), 0)",
+    "outlive": "ctypes = __import__('ctypes'); ctypes.CDLL(None, use_errno=True).prctl(1, 0, 0, 0, 0) == 0 or "
+    "open('/nowhere')",
     "big file": "open(os.environ['HOME'] + '/big', 'wb').write(bytes(100 << 20))",
 }
 SOURCE = """
