@@ -276,18 +276,10 @@ class Values(Masks):
         if len(held) != 1 or len(parts) < 2 or any(how != "*" for _, how in parts):
             return None
         (axis,) = held
-        groups: list[list[Term]] = []
-        for p, _ in sorted(parts, key=lambda x: -len(self.held_dims(x[0]))):
-            free = self.held_dims(p) - {axis}
-            home = next((g for g in groups if free <= self.held_dims(g[0])), None)
-            if (
-                home is not None
-                and (home[0] is not p)
-                and not (len(groups) == 1 and free and not home[0].declared and p.declared)
-            ):
-                home.append(p)
-            else:
-                groups.append([p])
+        ordered = [p for p, _ in sorted(parts, key=lambda x: -len(self.held_dims(x[0])))]
+        groups = self.grouped(ordered, axis, apart=True)
+        if len(groups) != 2:
+            groups = self.grouped(ordered, axis, apart=False)
         if len(groups) != 2:
             return None
         a, b = (self.product_of(g) for g in groups)
@@ -298,6 +290,19 @@ class Values(Masks):
         if min(self.length(da), self.length(db), self.length(axis)) < 16:
             return None
         return (a, b, axis) if self.order[da] < self.order[db] else (b, a, axis)
+
+    def grouped(self, parts: list[Term], axis: str, apart: bool) -> list[list[Term]]:
+        """The factors of a product by the dims that they bring; `apart`: a declared one is no part of an undeclared."""
+        groups: list[list[Term]] = []
+        for p in parts:
+            free = self.held_dims(p) - {axis}
+            home = next((g for g in groups if free <= self.held_dims(g[0])), None)
+            split = apart and len(groups) == 1 and free and home and not home[0].declared and p.declared
+            if home is not None and home[0] is not p and not split:
+                home.append(p)
+            else:
+                groups.append([p])
+        return groups
 
     def held_dims(self, t: Term) -> set[str]:
         """The dims that the term's value has in the tile: a block axis that rides on a tile is one index."""

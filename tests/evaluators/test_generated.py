@@ -74,3 +74,23 @@ def test_two_thousand_programs(pool: WorkerPool, capsys: pytest.CaptureFixture[s
     assert fates["agreed"] >= 2000 and fates["rejected"] <= fates.total() // 2, fates
     rare = {w: tally[w] for words in WORDS.values() for w in words if tally[w] < 25}
     assert not rare, f"too rare to prove anything: {rare}"
+
+
+def _survey(first: int, last: int) -> None:
+    """The fates of the programs of these seeds, their words, and each failure, as lines of JSON: to look for more."""
+    import json
+
+    fates: Counter[str] = Counter()
+    tally: Counter[str] = Counter()
+    with WorkerPool(1) as workers:
+        for seed in range(first, last):
+            try:
+                fates[judge(workers, seed, tally)] += 1
+            except Exception as wrong:
+                fates["failed"] += 1
+                print(json.dumps({"seed": seed, "wrong": f"{type(wrong).__name__}: {str(wrong)[:1500]}"}), flush=True)
+    print(json.dumps({"fates": fates, "tally": tally}))
+
+
+if __name__ == "__main__":
+    _survey(*map(int, sys.argv[1:]))
