@@ -95,15 +95,21 @@ def _split(original: Any, self: Passes, *args: Any) -> Any:
 # what is wrong -> how the tile program comes to be wrong
 IN_THE_TILE_PROGRAM: dict[str, Plant] = {
     "an accumulator that no new maximum rescales": _changed(Passes, "rescale", lambda f, self, t, scaled: None),
-    "a row sum that no new maximum rescales": _changed(Passes, "join", lambda f, self, t, part, s: f(self, t, part, [])),
+    "a row sum that no new maximum rescales": _changed(
+        Passes, "join", lambda f, self, t, part, s: f(self, t, part, [])
+    ),
     "an accumulator that forgets the blocks before": _changed(Passes, "accumulate", _stale),
     "a loop that ends a column early": _changed(Passes, "limit", lambda f, s, b, largest, n: f(s, b, largest, n - n)),
-    "a tail that no mask guards": _changed(Coordinates, "needs_mask", lambda f, self, a: a not in self.k.loops and f(self, a)),
+    "a tail that no mask guards": _changed(
+        Coordinates, "needs_mask", lambda f, self, a: a not in self.k.loops and f(self, a)
+    ),
     "whole axes whose padding counts": _changed(Masks, "guarded", lambda f, self, value, *a, **k: value),
     "masked scores of 0": _changed(
         Masks, "masked", lambda f, s, v, a, g, other, n: f(s, v, a, g, 0.0 if other < 0 else other, n)
     ),
-    "a mask under a flag that always holds": _changed(Masks, "masked", lambda f, s, v, a, g, o, n: f(s, v, a, {}, o, n)),
+    "a mask under a flag that always holds": _changed(
+        Masks, "masked", lambda f, s, v, a, g, o, n: f(s, v, a, {}, o, n)
+    ),
     "a scale of the block before": _changed(Coordinates, "coarse", _coarse),
     "an operand that is turned": _changed(Values, "contraction", _turned),
     "exponentials to the base 2": lambda patch: patch.setattr(dsl.tiling.values, "LOG2E", 1.0),
@@ -111,7 +117,9 @@ IN_THE_TILE_PROGRAM: dict[str, Plant] = {
     "reads out of range that nothing checks": _changed(Coordinates, "access", _read),
     "one too many in a selection": _changed(Values, "selected", _selected),
     "a short block counted as a full one": lambda patch: patch.setattr(
-        dsl.elaborate._Elaborator, "members", lambda s, a, b: s.graph.make("ratio", (), b, (), "i32") if b else s.graph.extent(a)
+        dsl.elaborate._Elaborator,
+        "members",
+        lambda s, a, b: s.graph.make("ratio", (), b, (), "i32") if b else s.graph.extent(a),
     ),
     "a maximum in base 2 that leaves as it is": _changed(Values, "reduction", _base),
     "the blocks between the edges left out": _changed(Passes, "ranges", _split),
@@ -120,9 +128,11 @@ IN_THE_TILE_PROGRAM: dict[str, Plant] = {
     ),
     "a neutral element of 1 in sums": lambda patch: patch.setitem(dsl.algebra.NEUTRAL, "sum", 1.0),
     "narrow casts left out": _changed(
-        Regions, "emit", lambda f, s, kind, args, attr, *r: args[0] if kind == "cast" and attr == "e4m3" else f(s, kind, args, attr, *r)
+        Regions,
+        "emit",
+        lambda f, s, kind, args, attr, *r: args[0] if kind == "cast" and attr == "e4m3" else f(s, kind, args, attr, *r),
     ),
-}  # fmt: skip
+}
 
 
 def _source(old: str, new: str) -> Callable[[str], str]:
@@ -137,9 +147,10 @@ IN_THE_SOURCE: dict[str, Plant | Callable[[str], str]] = {
     "groups of rows of the wrong length": _source("// rows", "// GROUP"),
     "a running sum without its own element": _source("tl.cumsum(", "0.5 * tl.cumsum("),
     "stores that no mask guards": lambda text: "\n".join(
-        line.split(", mask=")[0] + ")" if "tl.store(" in line and ", mask=" in line else line for line in text.splitlines()
+        line.split(", mask=")[0] + ")" if "tl.store(" in line and ", mask=" in line else line
+        for line in text.splitlines()
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
