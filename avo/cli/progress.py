@@ -306,7 +306,9 @@ def _whole(seconds: float) -> str:
 def _verdict(judged: Judged) -> str:
     if judged.status is Status.OK:
         score = f" {judged.value:.4g} {judged.evaluation.unit} {judged.evaluation.mode}" if judged.value else ""
-        return f"ok{score}"
+        timing = judged.evaluation.gate("timing")
+        few = timing.evidence.get("timed") if timing is not None and not score else None
+        return f"ok, timed on {tame(str(few))}" if few else f"ok{score}"
     gate = judged.evaluation.failed_gate
     why = tame(judged.evaluation.message).splitlines()
     return f"{judged.status}" + (f" at {gate}" if gate else "") + (f": {why[0][:160]}" if why else "")
