@@ -6,6 +6,9 @@ figure finer than its noise. What the harness fails at is no `Rejected`: a `Work
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib.metadata
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -140,12 +143,20 @@ def lower_step(case: Case) -> Lowered:
     from dsl.lowering import lower
 
     try:
-        case.lowered = lower(case.sure, case.hardware, exact_sizes(case))
+        case.lowered = lower(case.sure, case.hardware, exact_sizes(case), triton=_triton())
     except ProgramError as error:
         unlowered = any(d.rule == "not-lowered" for d in error.diagnostics)
         status = Status.NOT_LOWERED if unlowered else Status.CHECK_ERROR
         raise _wrong(status, error.diagnostics, case.text) from None
     return case.lowered
+
+
+@functools.lru_cache(maxsize=1)
+def _triton() -> str:
+    """The version that workers compile with; "" where there is none."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("triton")
+    return ""
 
 
 def insist_room(case: Case, lowered: Lowered) -> None:

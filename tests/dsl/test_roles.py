@@ -70,7 +70,10 @@ def test_what_has_no_such_form_is_plain_and_says_why(text: str, old: str, new: s
 def test_an_untried_triton_gives_plain_code_and_a_warning() -> None:
     assert lowered(SM90, triton="3.6.0").language == lowered(SM90, triton="3.9.1").language == "gluon"
     found = lowered(SM90, triton="3.12.0")
-    assert found.language == "triton" and "tried with triton 3.6, 3.9, and this is 3.12.0" in found.warnings[0].message
+    assert (
+        found.language == "triton"
+        and "tried with triton 3.6, 3.7, 3.8, 3.9, and this is 3.12.0" in found.warnings[0].message
+    )
 
 
 def test_other_chips_lower_plainly() -> None:

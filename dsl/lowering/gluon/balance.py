@@ -33,7 +33,8 @@ IMPORTS = ("import functools", "import heapq")
 def uneven(plan: Plan) -> bool:
     """Whether tiles differ in how many blocks they visit, and programs walk over tiles."""
     k = plan.kernel
-    return k.schedule.persistent and k.reversed_axis is not None and k.schedule.swizzle is None
+    plain = k.schedule.order[0] in ("row", "longest_first") and k.schedule.swizzle is None
+    return k.schedule.persistent and plain and k.reversed_axis is not None
 
 
 def table_name(plan: Plan) -> str:
