@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from archive.records import Spend
 from avo.agents.protocol import Judged
 from avo.history import Comparison
 from evaluators.evaluation import Evaluation
@@ -26,7 +27,10 @@ class Started:
 
 @dataclass(frozen=True)
 class Proposed:
-    """A program was recorded and goes to the judge, unless an equal one has been there (known)."""
+    """A program was recorded and goes to the judge, unless an equal one has been there (known).
+
+    spend: of the run so far, all its sessions, where a model was asked; None else.
+    """
 
     k: int
     digest: str
@@ -34,6 +38,7 @@ class Proposed:
     agent: str
     rationale: str
     known: bool
+    spend: Spend | None = None
 
 
 @dataclass(frozen=True)

@@ -294,7 +294,15 @@ class Loop:
             k, found.digest, proposal.text, proposal.parents, found.agent, proposal.rationale, proposal.hypothesis
         )
         self._tell(
-            Proposed(k, found.digest, proposal.parents, found.agent, proposal.rationale, known=known is not None)
+            Proposed(
+                k,
+                found.digest,
+                proposal.parents,
+                found.agent,
+                proposal.rationale,
+                known=known is not None,
+                spend=self._archive.spend(self._writer.run.id) if proposal.model else None,
+            )
         )
         if known is not None:
             self._recorded[k] = waiting

@@ -308,19 +308,10 @@ def _expected(config: RunConfig) -> str:
     return f"about {duration(max(30, round(seconds, -1)))} for the built-in judge on this machine"
 
 
-def _spent(run: Run) -> str:
-    """`0.12 USD, 41,000 tokens in (30,000 cached), 5,200 out`; "" where no model was asked."""
-    spend = run.archive.spend(run.id)
-    if not spend.tokens:
-        return ""
-    money = "price unknown" if spend.usd is None else f"{spend.usd:.3g} USD"
-    cached = f" ({spend.tokens_cached:,} cached)" if spend.tokens_cached else ""
-    return f"{money}, {spend.tokens_in:,} tokens in{cached}, {spend.tokens_out:,} out"
-
-
 def _conclude(run: Run) -> None:
     """The end: the best program, its times, what changed from the seed, the report, what to do next."""
     from avo.cli.console import entry, paint, say, tame
+    from avo.cli.progress import spent
     from avo.cli.report import page_name, write_page
     from avo.cli.show import promotion, verdict
     from avo.report.build import build_model
@@ -347,8 +338,8 @@ def _conclude(run: Run) -> None:
                 say(f"\n{best.value / seed[0].value:.2f}x the seed's {best.mode} score")
         elif seed:
             say("\nthe seed program is still the best")
-    if spent := _spent(run):
-        say(f"\nmodels: {spent}")
+    if cost := spent(run.archive.spend(run.id)):
+        say(f"\nmodels: {cost}")
     page = write_page(build_model(run.archive, run.id), page_name(run.id, run.archive.where))
     where = "" if run.archive.where == "avo.db" else f" --archive {run.archive.where}"
     say(f"\nreport: {page}")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from archive.records import Spend
 from avo.cli.console import duration, say, tame
 from avo.events import (
     Committed,
@@ -64,6 +65,7 @@ class State:
     passed: int = 0
     failures: dict[str, int] = field(default_factory=dict)
     note: str = ""
+    spent: str = ""  # by models
     noise: str = ""  # what the same program twice differs by on this device
     busy: float | None = None
     told: list[str] = field(default_factory=list)  # warnings that came up while it went
@@ -99,6 +101,8 @@ class State:
                 self._device(judged.evaluation.environment)
             case Committed(candidate=judged, best=True):
                 self.best = judged
+            case Proposed(spend=Spend() as spend):
+                self.spent = spent(spend)
             case Unavailable():
                 self.note = f"not available, again in {event.wait_s:.0f} s: {event.message}"
             case Stopping():
@@ -160,6 +164,15 @@ class State:
         return ", ".join(f"{gate} {n}" for gate, n in self.failures.items()) or "none"
 
 
+def spent(spend: Spend) -> str:
+    """`0.12 USD, 41,000 tokens in (30,000 cached), 5,200 out`; "" where no model was asked."""
+    if not spend.tokens:
+        return ""
+    money = "price unknown" if spend.usd is None else f"{spend.usd:.3g} USD"
+    cached = f" ({spend.tokens_cached:,} cached)" if spend.tokens_cached else ""
+    return f"{money}, {spend.tokens_in:,} tokens in{cached}, {spend.tokens_out:,} out"
+
+
 def limiter(judged: Judged) -> str:
     """What limits the workload that is furthest from its floor, as the prediction or the timing names it."""
     times = [
@@ -202,6 +215,8 @@ class Lines:
             case Committed(candidate=judged, best=True) if judged.k:
                 say(f"[{state.count()}] new best: {state.scored()}")
                 say(f"    {state.room()}; failed: {state.failed()}")
+                if state.spent:
+                    say(f"    models: {state.spent}")
             case Unavailable() | Stopping():
                 say(tame(state.note))
             case Promoting() | Promoted():
@@ -270,6 +285,8 @@ class Panel:
         grid.add_row("best", Text(state.scored(), style="bold"))
         grid.add_row("headroom", Text(tame(state.room())))
         grid.add_row("failed", Text(state.failed()))
+        if state.spent:
+            grid.add_row("models", state.spent)
         if state.noise:
             grid.add_row("noise", state.noise)
         if pace := state.pace():

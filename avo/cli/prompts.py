@@ -35,4 +35,4 @@ def prompts(
         show_json([vars(t) | {"digest": t.digest} for t in found])
         return
     say(table(["prompt", "digest", "what it is"], [[t.name, t.digest, tame(t.version)] for t in found]))
-    say("\nOne of your own: a file of that name in a folder, --set agent_options.prompts=FOLDER.")
+    say("\nYours instead: a file of that name in --set agent_options.prompts=FOLDER.")

@@ -58,6 +58,8 @@ def _page(found: Candidate, evaluation: Evaluation | None, lineage: list[int], a
         parts.append("lineage: " + " -> ".join(map(str, lineage)))
     if found.rationale:
         parts.append("why: " + tame(found.rationale))
+    if found.prompts:
+        parts.append("prompts: " + tame(found.prompts))
     parts.append("")
     parts += ["not judged yet"] if evaluation is None else verdict(evaluation)
     parts += ["", *promotion(again)] if again is not None else []

@@ -296,6 +296,7 @@ def test_a_whole_run_over_http_and_its_replay_without_a_network(
         done = cli("evolve", *PARTS, *named(kind, server), "--steps", 2, "--jobs", 1)
         assert done.code == 0, done.err
         bodies = server.requests
+    assert "models: " in done.out and " tokens in" in done.out and "prompts: avo " in cli("show", "1/1").out
     with open_archive("avo.db", readonly=True) as store:
         assert [c.rationale for c in store.candidates(1)][1:] == ["more", "fewer warps here"]
         assert [t.hypothesis.expected_gain for t in store.hypotheses(1)] == [1.1, 1.05]
