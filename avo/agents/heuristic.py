@@ -231,7 +231,7 @@ def _previewed(
     looked: dict[str, tuple[Option, float]] = {}
     rounds = int(space.options.get("previews", ROUNDS))
     waiting = _known(space, under_way, preview)
-    sampled = space.sampled(parents[0], tried, entropy(brief.seed, k))
+    sampled = space.sampled(parents[0], tried, entropy(brief.seed, k), AT_ONCE)
     for turn in range(rounds + 1):
         known = [(space.point(t.program, t.key), judged[t.key]) for t in tried]
         known += [(space.point(o.program, o.key), value) for o, value in looked.values()]

@@ -305,7 +305,7 @@ class Space:
         found.sort(key=lambda f: (-f[0].expected, sorted(f[1])))
         return found[:GRID_WHOLE]
 
-    def sampled(self, parent: Tried, tried: Sequence[Tried], seed: int) -> list[Option]:
+    def sampled(self, parent: Tried, tried: Sequence[Tried], seed: int, count: int = TPE_ASKED) -> list[Option]:
         """What TPE suggests for the numeric knobs of a program."""
         from avo.agents.sampler import suggestions
 
@@ -315,7 +315,7 @@ class Space:
         history = [(self.point(t.program, t.key).setting, math.log(t.score) if t.score > 0 else floor) for t in tried]
         before = self.point(parent.program, parent.key).setting
         found = []
-        for setting in suggestions(scales, history, seed, TPE_ASKED):
+        for setting in suggestions(scales, history, seed, count):
             changes = {n: (before.get(n, "?"), v) for n, v in setting.items() if before.get(n) != v}
             found.append(self._set(parent, changes, "sampler"))
         return found

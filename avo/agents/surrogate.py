@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -37,6 +38,11 @@ class Point:
 
     setting: Setting
     expected: float
+
+    @cached_property
+    def name(self) -> tuple[tuple[str, Value], ...]:
+        """Equal where settings are."""
+        return tuple(sorted(self.setting.items()))
 
 
 class Model(Protocol):
@@ -109,7 +115,7 @@ class Corrected:
         judged: Sequence[tuple[Point, float]],
         waiting: Sequence[Point] = (),
     ) -> None:
-        self._known = {_named(p): math.log(s) for p, s in known if s > 0}
+        self._known = {p.name: math.log(s) for p, s in known if s > 0}
         self._predicted = Surrogate([p for p, _ in known], [s for _, s in known])
         points, scores = [p for p, _ in judged], [s for _, s in judged]
         self._measured = self._fitted(points, scores)
@@ -127,7 +133,7 @@ class Corrected:
         """Log of the predicted score: as it is where it is known, else what the known ones say of it."""
         mean, deviation = self._predicted.predict(points)
         for i, p in enumerate(points):
-            exact = self._known.get(_named(p))
+            exact = self._known.get(p.name)
             if exact is not None:
                 mean[i], deviation[i] = exact, 0.0
         return mean, deviation
@@ -141,10 +147,6 @@ class Corrected:
 
     def improvement(self, points: Sequence[Point], bonus: Sequence[float]) -> Array:
         return expected_improvement(*self.predict(points), self.best, bonus)
-
-
-def _named(point: Point) -> tuple[tuple[str, Value], ...]:
-    return tuple(sorted(point.setting.items()))
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float, bonus: Sequence[float]) -> Array:
@@ -164,23 +166,47 @@ def distances(left: Sequence[Setting], right: Sequence[Setting]) -> tuple[Array,
     The distance is a sum over the knobs: how far two numbers lie apart on a scale of doublings (stages: of single
     steps), or that two choices differ, or that only one of the two settings has the knob.
     """
+    names = tuple(sorted({n for s in (*left, *right) for n in s}))
+    (a, a_codes), (b, b_codes) = (_coded(s, names) for s in (left, right))
     total = np.zeros((len(left), len(right)))
     alike = np.zeros((len(left), len(right)))
-    for name in sorted({n for s in (*left, *right) for n in s}):
-        codes: dict[Value | None, int] = {None: -1}
-        a, b = _column(left, name, codes), _column(right, name, codes)
-        numbers = np.abs(a[0][:, None] - b[0][None, :])
-        same = a[1][:, None] == b[1][None, :]
+    for i in range(len(names)):
+        numbers = np.abs(a[:, i, None] - b[None, :, i])
+        same = a_codes[:, i, None] == b_codes[None, :, i]
+        here, there = a_codes[:, i] > 0, b_codes[:, i] > 0
         apart = np.where(np.isnan(numbers), np.where(same, 0.0, _OTHER), numbers * _STEP)
-        here, there = a[1] >= 0, b[1] >= 0
         total += np.where(here[:, None] != there[None, :], _ABSENT, apart)
         alike += same & here[:, None]
     return total, alike
 
 
-def _column(settings: Sequence[Setting], name: str, codes: dict[Value | None, int]) -> tuple[Array, NDArray[np.int64]]:
-    """One knob over many settings: as a number on its scale (NaN: a word), and as a code (-1: it is not there)."""
-    values = [s.get(name) for s in settings]
-    linear = "stages" in name
-    scale = [(float(v) if linear else math.log2(v)) if isinstance(v, int) and v > 0 else math.nan for v in values]
-    return np.array(scale), np.array([codes.setdefault(v, len(codes)) for v in values])
+_values: dict[tuple[bool, Value | None], tuple[float, int]] = {(n, None): (math.nan, 0) for n in (False, True)}
+
+
+_rows: dict[tuple[tuple[str, ...], tuple[tuple[str, Value], ...]], Array] = {}
+_ROWS_MOST = 200_000
+
+
+def _coded(settings: Sequence[Setting], names: tuple[str, ...]) -> tuple[Array, Array]:
+    """Settings by knobs: each value as a number on its scale (NaN: a word), and as a code (0: it is not there)."""
+    if len(_rows) > _ROWS_MOST:
+        _rows.clear()
+    found = np.empty((len(settings), 2, len(names)))
+    for i, setting in enumerate(settings):
+        key = (names, tuple(setting.items()))
+        row = _rows.get(key)
+        if row is None:
+            values = [_value(setting.get(name), "stages" in name) for name in names]
+            row = _rows[key] = np.array(values, dtype=np.float64).T
+        found[i] = row
+    return found[:, 0], found[:, 1]
+
+
+def _value(value: Value | None, linear: bool) -> tuple[float, int]:
+    found = _values.get((linear, value))
+    if found is None:
+        number = math.nan
+        if isinstance(value, int) and value > 0:
+            number = float(value) if linear else math.log2(value)
+        found = _values[(linear, value)] = (number, len(_values))
+    return found
