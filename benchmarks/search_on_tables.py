@@ -125,7 +125,7 @@ def tpe(case: Case, seed: int) -> int:
         for n, v in knobs.items()
     }
     sampler = optuna.samplers.TPESampler(
-        seed=seed, n_startup_trials=STARTUP, multivariate=True, warn_independent_sampling=False
+        seed=seed, n_startup_trials=STARTUP, multivariate=True
     )
     study = optuna.create_study(direction="maximize", sampler=sampler)
     worst = np.log(1 / max(r.seconds for r in case.table.rows.values() if r.seconds)) - 1
@@ -183,6 +183,16 @@ def interval(counts: Sequence[int], seed: int = 0, draws: int = 5000) -> tuple[f
     return float(np.quantile(medians, 0.025)), float(np.quantile(medians, 0.975))
 
 
+def keep(name: str, share: float, facts: dict[str, int], arms: dict[str, Any]) -> None:
+    """Puts the figures of some arms on one table into the result, beside what other runs found."""
+    data = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    data |= {"share": share, "startup": STARTUP, "most": MOST}
+    row = data.setdefault("tables", {}).setdefault(name, {})
+    row |= facts
+    row["arms"] = row.get("arms", {}) | arms
+    RESULT.write_text(json.dumps(data, separators=(",", ":"), sort_keys=True) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", default=str(TABLES))
@@ -196,7 +206,6 @@ def main() -> int:
     names = [t.name for t in read_tables(flags.tables) if not flags.only or t.name in flags.only]
     print(f"evaluations to {flags.share:.0%} of the best measured, median [95% interval] of {flags.seeds} seeds")
     print(f"{'table':28}{'good':>10}" + "".join(f"{a:>20}" for a in flags.arms), flush=True)
-    found: dict[str, Any] = {}
     began = time.monotonic()
     with multiprocessing.get_context("fork").Pool(flags.jobs) as pool:
         for name in names:
@@ -209,13 +218,10 @@ def main() -> int:
                 low, high = interval(counts)
                 row[arm] = {"counts": counts, "median": median(counts), "low": low, "high": high}
                 cells.append(f"{f'{median(counts):g} [{low:g}, {high:g}]':>20}")
-            found[name] = {"good": good, "legal": len(case.legal), "points": len(case.table.rows), "arms": row}
             print(f"{name:28}{f'{good}/{len(case.legal)}':>10}" + "".join(cells), flush=True)
+            if flags.write:
+                keep(name, flags.share, {"good": good, "legal": len(case.legal), "points": len(case.table.rows)}, row)
     print(f"{time.monotonic() - began:.0f} s")
-    if flags.write:
-        head = {"share": flags.share, "seeds": flags.seeds, "startup": STARTUP, "most": MOST, "tables": found}
-        RESULT.write_text(json.dumps(head, separators=(",", ":")) + "\n", encoding="utf-8")
-        print(f"wrote {RESULT}")
     return 0
 
 
