@@ -124,9 +124,7 @@ def tpe(case: Case, seed: int) -> int:
         else optuna.distributions.CategoricalDistribution(list(v))
         for n, v in knobs.items()
     }
-    sampler = optuna.samplers.TPESampler(
-        seed=seed, n_startup_trials=STARTUP, multivariate=True
-    )
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     worst = np.log(1 / max(r.seconds for r in case.table.rows.values() if r.seconds)) - 1
 
