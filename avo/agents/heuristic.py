@@ -207,7 +207,8 @@ def _model(space: Space, tried: Sequence[Tried], under_way: Sequence[Option] = (
 def _preview(space: Space, brief: Brief) -> Preview | None:
     """How to have a program predicted, where that is not what the run's judge does anyway."""
     measured = brief.candidates[0].evaluation.mode == "measured"
-    measured = measured and brief.k - brief.candidates[-1].k <= MOST_LAG
+    # The first proposals, which know the seed alone, tell nothing of the lag: a run with many jobs would wait for them.
+    measured = measured and len(brief.candidates) > 1 and brief.k - brief.candidates[-1].k <= MOST_LAG
     return brief.preview if measured and space.predicts and space.options.get("previews", ROUNDS) else None
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -284,3 +285,28 @@ def test_on_the_measured_table_it_is_twice_as_quick_as_chance() -> None:
         chance = median(table.at_random(case, seed) for seed in range(100))
         assert table.heuristic(case, 0) <= chance / 2
         assert median(table.misjudging(case, seed) for seed in range(3)) <= chance / 2
+
+
+@pytest.mark.parametrize(("jobs", "when"), [(24, []), (2, [3, 4, 5])])
+def test_nothing_is_previewed_before_a_run_with_many_jobs_has_its_first_proposals(jobs: int, when: list[int]) -> None:
+    """The first J know the seed alone: were each to wait for compilers, a device would idle for minutes."""
+    asked: list[int] = []
+
+    class Measured(Search):
+        def judge(self, k: int, p: Proposal) -> Judged:
+            found = super().judge(k, p)
+            timed = [w.model_copy(update={"measured_s": w.predicted_s}) for w in found.evaluation.workloads]
+            evaluation = found.evaluation.model_copy(update={"mode": "measured", "workloads": tuple(timed)})
+            return replace(found, evaluation=evaluation, score=score(evaluation))
+
+        def brief(self, k: int) -> Brief:
+            def preview(text: str) -> Evaluation:
+                asked.append(k)
+                return evaluated(self.time(settings(parse(text), self.hw)))
+
+            return replace(super().brief(k), preview=preview)
+
+    search = Measured(ATTENTION, smooth(OPTIMUM), jobs=jobs, hw=hardware("h200"))
+    search.options = {"previews": 1}
+    assert len(search.run(5)) == 5
+    assert sorted(set(asked)) == when
