@@ -94,6 +94,17 @@ schedule
 {schedule}"""
 
 
+FP8 = """
+kernel matmul
+in  a[m k] {t}, b[n k] {t}
+out c[m n] bf16
+c = sum[k](a * b)
+
+schedule
+{schedule}"""
+PRODUCTS = (GEMM, MATMUL, FP8)
+
+
 def edited(schedule: str, **changes: str | None) -> str:
     """The schedule with the lines of some directives replaced, or left out (None)."""
     lines = [x for x in schedule.splitlines() if x.split()[0] not in changes]
@@ -144,6 +155,7 @@ CASES: dict[str, tuple[str, str, str]] = {
     "gemm_fp16": (GEMM, "f16", GEMM_SCHEDULE),
     "gemm_128": (GEMM, "bf16", edited(GEMM_SCHEDULE, tile="tile m=128 n=128 k=64", stream="stream k stages=4")),
     "matmul": (MATMUL, "bf16", GEMM_SCHEDULE),
+    "fp8": (FP8, "e4m3", edited(GEMM_SCHEDULE, tile="tile m=128 n=256 k=128")),
     "matmul_k128": (MATMUL, "bf16", edited(GEMM_SCHEDULE, tile="tile m=128 n=128 k=128", stream="stream k stages=3")),
 }
 FIRST = ("attention", "in_order", "shared_q", "lazy", "n64", "one_group", "gemm", "gemm_128")
@@ -261,10 +273,14 @@ def check_gemm(name: str, run: Callable[..., Any], sizes: list[tuple[int, ...]])
     dtype = torch.bfloat16 if case(name)[1] == "bf16" else torch.float16
     worst, said = 0.0, []
     for m, n, k in sizes:
-        a, b = torch.randn(m, k, device="cuda").to(dtype), torch.randn(k, n, device="cuda").to(dtype)
+        narrow = case(name)[0] is FP8
+        dtype = torch.float8_e4m3fn if narrow else dtype
+        m, n, k = (m, 16 * -(-n // 16), 16 * -(-k // 16)) if narrow else (m, n, k)
+        a = torch.randn(m, k, device="cuda").to(dtype)
+        b = torch.randn(*((n, k) if narrow else (k, n)), device="cuda").to(dtype)
         bias = [torch.randn(n, device="cuda")] if case(name)[0] is GEMM else []
         got, again = run(a, b, *bias), run(a, b, *bias)
-        right = a.double() @ b.double()
+        right = a.double() @ (b.double().T if narrow else b.double())
         right = torch.relu(right + bias[0].double()) if bias else right
         error = same(got, right)
         worst = max(worst, error)
@@ -277,7 +293,7 @@ def child_check(name: str, part: str, quick: bool) -> list[str]:
     run, language = build(name)
     if language != "gluon":
         return ["not specialised"]
-    if case(name)[0] in (GEMM, MATMUL):
+    if case(name)[0] in PRODUCTS:
         sizes = [(1, 8, 8), (128, 256, 64), (127, 264, 72), (129, 248, 200), (300, 520, 1000), (1000, 2048, 512)]
         if part == "sizes":
             sizes = [(m, 8 * -(-m // 8), 8 * (1 + m % 40)) for m in range(1, 701, 3)]
@@ -333,7 +349,7 @@ def child_speed(name: str, rounds: int, wide: bool) -> list[str]:
         return ["not specialised"]
     said: list[str] = []
     geo: dict[Any, list[float]] = {}
-    if case(name)[0] in (GEMM, MATMUL):
+    if case(name)[0] in PRODUCTS:
         for size in (4096, 8192):
             a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
             bias = [torch.randn(size, device="cuda")] if case(name)[0] is GEMM else []
@@ -402,7 +418,7 @@ def child_sweep(names: list[str], rounds: int, sets: str) -> list[str]:
     said: list[str] = []
     geo: dict[str, list[float]] = {}
     entries = {n: build(n)[0] for n in names}
-    products = {n: f for n, f in entries.items() if case(n)[0] in (GEMM, MATMUL)}
+    products = {n: f for n, f in entries.items() if case(n)[0] in PRODUCTS}
     attentions = {n: f for n, f in entries.items() if n not in products}
 
     def tell(label: str, flops: float, arms: dict[str, Callable[[], Any]]) -> None:
@@ -420,7 +436,16 @@ def child_sweep(names: list[str], rounds: int, sets: str) -> list[str]:
         a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
         bias = torch.randn(size, device="cuda")
         arms: dict[str, Callable[[], Any]] = {"theirs": lambda a=a, b=b: a @ b}
+        if narrow := [f for n, f in products.items() if case(n)[0] is FP8]:
+            x, y, one = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn), torch.ones((), device="cuda")
+
+            def scaled(x: Any = x, y: Any = y, one: Any = one) -> Any:
+                return torch._scaled_mm(x, y.T, one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+            tell(f"fp8 {size}", 2 * size**3, {"theirs": scaled, "fp8": lambda x=x, y=y, f=narrow[0]: f(x, y)})
         for n, f in products.items():
+            if case(n)[0] is FP8:
+                continue
             more = [bias] if case(n)[0] is GEMM else []
             arms[n] = lambda f=f, a=a, b=b, more=more: f(a, b, *more)
         tell(f"product {size}", 2 * size**3, arms)

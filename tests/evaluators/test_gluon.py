@@ -146,6 +146,18 @@ def test_a_product_with_its_epilogue() -> None:
     assert apart(run(a, b, bias), right) < 4e-3
 
 
+def test_a_product_of_narrow_operands() -> None:
+    text = GEMM.replace("a[m k] bf16, b[k n] bf16", "a[m k] e4m3, b[n k] e4m3").replace("k=32", "k=64")
+    run = load(lowered(text).source).gemm
+    a, b, bias = (
+        torch.randn(140, 80).to(torch.float8_e4m3fn),
+        torch.randn(80, 80).to(torch.float8_e4m3fn),
+        torch.randn(80),
+    )
+    right = torch.nn.functional.gelu(a.double() @ b.double().T + bias.double())
+    assert apart(run(a, b, bias), right) < 4e-3
+
+
 WRONG = [
     (r"mbarrier\.wait\(v_full.*\n", 0),  # a product reads what has not arrived
     (r"mbarrier\.wait\(k_empty.*\n", 0),  # a load overwrites what is being read
