@@ -38,7 +38,7 @@ LOOK_DEVIATION = 0.01  # of a short look's log: 23 on an H200 differed by 0.9% f
 @dataclass
 class Champion:
     """The incumbent that candidates race against: its source, and seconds by workload: those that are on record, and
-    those of short looks in this session by device, which other short looks are held against."""
+    those of short looks since the start, by device, which other short looks are held against."""
 
     name: str
     lowered: Lowered

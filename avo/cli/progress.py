@@ -69,7 +69,7 @@ class State:
     noise: str = ""  # what the same program twice differs by on this device
     busy: float | None = None
     told: list[str] = field(default_factory=list)  # warnings that came up while it went
-    first: float | None = None  # when the first verdict of this session came
+    first: float | None = None  # when the first verdict came, since the run was taken up
 
     def recall(self, history: History) -> None:
         """What earlier sessions of a run found, for one that goes on."""

@@ -131,10 +131,12 @@ def commits(candidates: Sequence[Candidate], kind: Kind, gains: Mapping[int, Gai
     scores = {c.k: getattr(c.score, kind) for c in ordered if c.committed and getattr(c.score, kind)}
     first = next((scores[c.k] for c in ordered if c.k in scores and not c.parents), None)
     rows: list[Commit] = []
+    last: dict[int, int | None] = {}  # the newest committed ancestor of each; parents come before their children
     for c in ordered:
+        above = [k for p in c.parents for k in (p if p in scores else None, last.get(p)) if k is not None]
+        before = last[c.k] = max(above, default=None)
         if c.k not in scores:
             continue
-        before = max((p for p in ancestors(ordered, c.k) - {c.k} if p in scores), default=None)
         gain: Gain = (scores[c.k] / scores[before], None, None) if before is not None else (None, None, None)
         gain = (gains or {}).get(c.k, gain)
         rows.append(
