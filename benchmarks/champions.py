@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from dsl.hardware import hardware
 from dsl.parser import parse
 from evaluators import baselines
-from evaluators.benchmark import Arm, Bench, Benchmark, Entry, Row, program_entry
+from evaluators.benchmark import Arm, Bench, Benchmark, Entry, program_entry
 from evaluators.target import Target
 from evaluators.targets import target
 from evaluators.timing import Regime
@@ -116,9 +116,12 @@ def measure(chip: str, plan: str, output: Path, seconds: float, simulate: bool) 
     def said(what: str) -> None:
         print(f"{time.monotonic() - began:6.1f} s  {what}", flush=True)
 
-    def watch(row: Row) -> None:
+    def watch(so_far: Benchmark) -> None:
+        row = so_far.rows[-1]
         done = ", ".join(f"{o.arm} {o.rate:.4g}{'*' if o.reason else ''}" for o in row.outcomes if o.rate is not None)
         said(f"  {row.workload}: {done}")
+        now = {"set": step.chosen or "public", "benchmark": so_far.model_dump(mode="json")}
+        output.write_text(json.dumps([*found, now]))  # whatever ends this, the rows that are there stay
 
     more = {}
     if simulate:

@@ -240,9 +240,12 @@ class Bench:
         rounds: int = ROUNDS,
         regime: Regime | None = None,
         seed: int = 0,
-        watch: Callable[[Row], None] | None = None,
+        watch: Callable[[Benchmark], None] | None = None,
     ) -> Benchmark:
-        """Measures all entries on each public workload of the target. watch: called with each row as it comes."""
+        """Measures all entries on each public workload of the target.
+
+        watch: called after each workload with all that is known by then, so that nothing is lost where it is stopped.
+        """
         from dsl.parser import parse
 
         regime = regime or Regime()
@@ -252,13 +255,7 @@ class Bench:
             told = self._pool.call("device_facts", {}, timeout=180.0).result
             self._device = {**self.facts.model_dump(mode="json"), **told}
         ceilings = self._sustained(_dtypes(program), regime, rounds)
-        rows = []
-        for workload in target.workloads:
-            row = _row(self._pool, target, self.hardware, program, workload, entries, ceilings, regime, rounds, seed)
-            rows.append(row)
-            if watch is not None:
-                watch(row)
-        return Benchmark(
+        found = Benchmark(
             target=target.name,
             hardware=self.hardware.name,
             unit=target.unit,
@@ -269,9 +266,15 @@ class Bench:
             rounds=rounds,
             ceilings=ceilings,
             arms=tuple(e.arm for e in entries),
-            rows=tuple(rows),
+            rows=(),
             warnings=tuple(self.facts.warnings()),
         )
+        for workload in target.workloads:
+            row = _row(self._pool, target, self.hardware, program, workload, entries, ceilings, regime, rounds, seed)
+            found = found.model_copy(update={"rows": (*found.rows, row)})
+            if watch is not None:
+                watch(found)
+        return found
 
     def compile(self, *tables: tuple[Target, Sequence[Entry]]) -> None:
         """Fills the worker's cache with every program at every size on all cores. What fails here fails there."""

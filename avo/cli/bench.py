@@ -12,7 +12,7 @@ from avo.cli.options import ArchiveOption, JsonOption, WorkloadOption
 
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
-    from evaluators.benchmark import Benchmark, Entry, Row
+    from evaluators.benchmark import Benchmark, Entry
     from evaluators.target import Target
 
 
@@ -78,11 +78,20 @@ def bench(
         if against is not None and against not in names:
             raise UserMistake(f"--against {against}: no such arm; there are {', '.join(names)}")
         began = time.monotonic()
+        stem = None
+        if output is not None:
+            stem = output.with_suffix("") if output.suffix in (".json", ".md") else output
+            for suffix in (".json", ".md"):
+                if stem.with_suffix(suffix).exists() and not force:
+                    raise UserMistake(f"{stem.with_suffix(suffix)} is there already; --force overwrites it")
 
-        def watch(row: Row) -> None:
+        def watch(so_far: Benchmark) -> None:
+            row = so_far.rows[-1]
             if not as_json:
                 done = ", ".join(f"{o.arm} {o.rate:.4g}" for o in row.outcomes if o.rate is not None)
                 warn(f"{time.monotonic() - began:6.0f} s  {row.workload}: {done} {found.unit}")
+            if stem is not None:  # a table that is stopped keeps its rows
+                write_text(stem.with_suffix(".json"), so_far.model_dump_json(indent=1) + "\n", True)
 
         with benchmark.Bench(chip) as card:
             result = card.run(found, entries, rounds=rounds, watch=watch)
@@ -91,10 +100,9 @@ def bench(
             f"{str(error).partition(';')[0]}. `avo eval` and `avo evolve` predict times without a GPU; "
             "`avo doctor` says what is here"
         ) from None
-    if output is not None:
-        stem = output.with_suffix("") if output.suffix in (".json", ".md") else output
-        write_text(stem.with_suffix(".json"), result.model_dump_json(indent=1) + "\n", force)
-        write_text(stem.with_suffix(".md"), markdown(result, against), force)
+    if stem is not None:
+        write_text(stem.with_suffix(".json"), result.model_dump_json(indent=1) + "\n", True)
+        write_text(stem.with_suffix(".md"), markdown(result, against), True)
     if as_json:
         show_json(result.model_dump(mode="json"))
     else:

@@ -44,7 +44,8 @@ def test_a_champion_is_a_legal_program_with_measurements_that_name_their_regime(
     facts = json.loads(path.with_suffix(".json").read_text())
     assert facts["digest"] == digest(program) and facts["mode"] == "measured"
     assert facts["regime"]["name"] == "sustained" and facts["versions"]["triton"] and facts["device"]["name"]
-    assert facts["workloads"] and all(w["samples_s"] and w["seconds"] for w in facts["workloads"])
+    assert facts["workloads"] and all(w["seconds"] for w in facts["workloads"])
+    assert "no samples" in facts.get("kept", "") or all(w["samples_s"] for w in facts["workloads"])
 
 
 def test_champions_are_exported_with_their_measured_sizes() -> None:
