@@ -136,8 +136,18 @@ class TestMantisContract(AgentContract):
         return MantisAgent(ScriptedModel([by_step]))
 
 
-@pytest.mark.parametrize("kind", ["chat", "openai", "anthropic"])
-@pytest.mark.parametrize("schema", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        ("chat", False),
+        ("openai", True),
+        ("anthropic", True),
+        *(
+            pytest.param(*given, marks=pytest.mark.slow)
+            for given in (("chat", True), ("openai", False), ("anthropic", False))
+        ),
+    ],
+)
 def test_over_http_with_and_without_schemas(
     cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, schema: bool
 ) -> None:

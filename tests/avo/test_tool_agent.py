@@ -385,6 +385,8 @@ def test_a_server_that_never_tells_the_model_of_the_tools(cli: Callable[..., Any
     assert cli("replay", "1").code == 0
 
 
+# What goes wrong on the way is tested of all three in test_models.py; here one of them is enough for every day.
+MOSTLY = ["chat", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("openai", "anthropic"))]
 FAULTS = [
     Say("slow down", 429, {"Retry-After": "0"}),
     Say("oops", 500),
@@ -395,7 +397,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["chat", "openai", "anthropic"])
+@pytest.mark.parametrize("kind", MOSTLY)
 @pytest.mark.parametrize("fault", range(len(FAULTS)))
 def test_faults_in_a_conversation_end_in_a_recorded_outcome(
     cli: Callable[..., Any], folder: Path, kind: str, fault: int
@@ -411,7 +413,7 @@ def test_faults_in_a_conversation_end_in_a_recorded_outcome(
         assert store.candidates(1)[1].rationale == "more"
 
 
-@pytest.mark.parametrize("kind", ["chat", "openai", "anthropic"])
+@pytest.mark.parametrize("kind", MOSTLY)
 @pytest.mark.parametrize(
     ("say", "reason"),
     [
