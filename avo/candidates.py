@@ -45,6 +45,7 @@ def candidate(name: str, archive: str | None = None) -> Named:
     """A candidate of an archive by `RUN/K` or the start of its digest. Raises as `find` does."""
     from archive.archive import open_archive
     from avo.config import DEFAULT_ARCHIVE
+    from dsl.diagnostics import ProgramError
     from dsl.parser import parse
 
     where = archive or DEFAULT_ARCHIVE
@@ -55,4 +56,11 @@ def candidate(name: str, archive: str | None = None) -> Named:
         evaluation = store.evaluation(found)
         run = store.run(found.run)
         lineage = tuple(c.digest for c in store.lineage(found.run, found.k))
-    return Named(found.digest[:8], found.text, parse(found.text), found, evaluation, run, lineage)
+    try:
+        program = parse(found.text)
+    except ProgramError:
+        raise UserMistake(
+            f"candidate {found.digest[:8]} is no program of the language: raw Python, or a text that does not parse. "
+            f"`avo show {name} --program` prints it"
+        ) from None
+    return Named(found.digest[:8], found.text, program, found, evaluation, run, lineage)
