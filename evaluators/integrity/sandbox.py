@@ -161,12 +161,13 @@ _READ = 1 << 0 | 1 << 2 | 1 << 3  # execute (map), read a file, list a folder
 _WRITE = sum(1 << bit for bit in (1, 4, 5, 7, 8))  # write, remove a folder or file, make a folder or file
 _FILE_ONLY = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14
 _HANDLED = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
+NEWEST = 6  # version of Landlock's interface that is made use of
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 
 
 def _landlock(home: Path) -> None:
     libc = _libc()
-    version = libc.syscall(_CREATE_RULESET, None, 0, 1)
+    version = min(libc.syscall(_CREATE_RULESET, None, 0, 1), NEWEST)
     if version < 1:
         raise NotConfined("Landlock: the kernel has none")
     handled = _HANDLED[min(version, 5)]
@@ -262,13 +263,16 @@ _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
 # By kind. Processes: fork, vfork, execve, execveat. Others' life: kill, tkill, rt_(tg)sigqueueinfo, pidfd_*, ptrace,
 # process_vm_*, process_madvise, kcmp, setpriority, sched_set*. Sockets. System V and POSIX queues and shared memory.
-# Mounts, namespaces, modules, keys, bpf, perf, userfaultfd, io_uring (which would go round the filter), handles.
+# What Landlock leaves open, and an owner may do without any capability: modes, owners, times, attributes, and (before
+# its third version) truncation by path. Mounts, namespaces, modules, keys, bpf, perf, userfaultfd, handles, and
+# io_uring, which would go round the filter.
 _DENIED = (
     *(57, 58, 59, 322),
     *(62, 200, 129, 297, 424, 434, 438, 101, 310, 311, 440, 312, 141, 142, 144, 203, 314),
     *(41, 42, 43, 49, 50, 53, 288),
     *(29, 30, 31, 64, 68, 240),
     *(155, 161, 165, 166, 167, 168, 169, 175, 176, 246, 248, 249, 250, 272, 298, 300, 303, 304, 308, 313, 320, 321),
+    *(76, 90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280, 452, 463, 466),
     *(323, 206, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442),
 )
 _CLONE, _CLONE3, _TGKILL, _PRLIMIT, _PRCTL, _CLONE_THREAD = 56, 435, 234, 302, 157, 0x10000
@@ -350,6 +354,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     for what, attempt in (
         ("writes outside of its folder", lambda: Path(home).with_name("avo-was-here").write_text("x")),
+        ("changes modes outside of its folder", lambda: os.chmod(Path(home).parent, Path(home).parent.stat().st_mode)),
         ("reads avo's own source", lambda: Path(__file__).read_text()),
         ("opens a socket", lambda: socket.socket()),
         ("starts a process", lambda: os.fork() or os._exit(0)),

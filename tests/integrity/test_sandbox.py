@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -42,6 +44,14 @@ ESCAPES = {
     "kill": "os.kill(os.getppid(), 0)",
     "outlive": "ctypes = __import__('ctypes'); ctypes.CDLL(None, use_errno=True).prctl(1, 0, 0, 0, 0) == 0 or "
     "open('/nowhere')",
+    "mode": "os.chmod({secret!r}, 0o777)",
+    "owner": "os.chown({secret!r}, os.getuid(), os.getgid())",
+    "times": "os.utime({secret!r}, (1, 1))",
+    "attribute": "os.setxattr({secret!r}, 'user.left', b'x')",
+    "truncate": "os.truncate({secret!r}, 0)",
+    "link": "open(os.symlink({secret!r}, os.environ['HOME'] + '/s') or os.environ['HOME'] + '/s').read()",
+    "device": "open('/dev/tty')",
+    "affinity": "os.sched_setaffinity(0, os.sched_getaffinity(0))",
     "big file": "open(os.environ['HOME'] + '/big', 'wb').write(bytes(100 << 20))",
 }
 SOURCE = """
@@ -61,6 +71,47 @@ def run(x):
 if found:
     raise ValueError(found)
 """
+
+
+# A kernel without a layer, or with an older one: what is done to the module before the level is entered.
+OLDER = {
+    "Landlock of Linux 5.13": ("full", "sandbox.NEWEST = 1", ""),
+    "Landlock of Linux 5.19": ("full", "sandbox.NEWEST = 2", ""),
+    "Landlock of Linux 6.2": ("full", "sandbox.NEWEST = 3", ""),
+    "Landlock of Linux 6.7": ("full", "sandbox.NEWEST = 4", ""),
+    "Landlock of Linux 6.10": ("full", "sandbox.NEWEST = 5", ""),
+    "no Landlock": ("full", "sandbox._CREATE_RULESET = 999", "Landlock: the kernel has none"),
+    "no user namespaces": ("namespaces", "sandbox._NEWUSER = 1", "unshare"),
+    "no mount_setattr": ("namespaces", "sandbox._MOUNT_SETATTR = 999", "mount_setattr"),
+    "no seccomp": ("full", "sandbox._PR_SET_SECCOMP = 999", "seccomp"),
+    "another processor": ("full", "sandbox.platform.machine = lambda: 'riscv64'", "does not know riscv64"),
+    "namespaces without Landlock": ("namespaces", "sandbox._CREATE_RULESET = 999", ""),
+    "limits alone": ("process", "sandbox._CREATE_RULESET = sandbox._NEWUSER = 999", ""),
+}
+
+
+@pytest.mark.parametrize("kernel", OLDER)
+def test_older_kernels_reach_what_they_can_and_say_what_they_lack(kernel, tmp_path: Path):
+    level, change, lacks = OLDER[kernel]
+    if problem := sandbox.why_not(level):
+        pytest.skip(problem)
+    code = f"import sys; from evaluators.integrity import sandbox; {change}; sys.exit(sandbox.main(sys.argv[1:]))"
+    (home := tmp_path / "home").mkdir()
+    command = [sys.executable, "-P", "-c", code, level, str(home)]
+    root = Path(sandbox.__file__).resolve().parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=home, env={"PYTHONPATH": str(root)})
+    assert (done.returncode == 0) == (lacks == ""), done.stderr
+    assert lacks in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("missing", "best"), [(("full",), "namespaces"), (("full", "namespaces"), "process")])
+def test_the_next_level_is_taken_where_one_is_missing(missing, best, monkeypatch):
+    sandbox.best.cache_clear()
+    monkeypatch.setattr(sandbox, "why_not", lambda level: "missing" if level in missing else "")
+    try:
+        assert sandbox.best() == best
+    finally:
+        sandbox.best.cache_clear()
 
 
 @pytest.fixture(autouse=True, scope="module")
