@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from avo import evolve
-from avo.events import Event, Verdict
+from avo.events import Event, Proposed, Verdict
 from dsl.hardware import hardware
 from evaluators.measured import MeasuredEvaluator
 from evaluators.simulated import SimulatedPool, SimulatedSlot
@@ -34,9 +34,12 @@ class Watch:
     def __init__(self, file: Path | None) -> None:
         self.began = self.first = time.monotonic()
         self.rows: list[dict[str, Any]] = []
+        self.proposed: list[float] = []
         self._file = file.open("w") if file else None
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, Proposed):
+            self.proposed.append(time.monotonic())
         if not isinstance(event, Verdict):
             return
         found = event.candidate.evaluation
@@ -114,6 +117,8 @@ def report(watch: Watch, judge: MeasuredEvaluator, cpu_s: float) -> None:
     rows = watch.rows[1:]
     wall = watch.began + watch.rows[-1]["at"] - watch.first  # what comes after is the promotion of the best
     print(f"\n{len(rows)} candidates after the seed in {wall:.0f} s: {60 * len(rows) / wall:.1f} a minute")
+    waits = [round(at - watch.first, 1) for at in watch.proposed[1:]]
+    print(f"seconds from the seed's verdict to proposals: 1st {waits[:1]}, 24th {waits[23:24]}, last {waits[-1:]}")
     print(f"device busy share {judge.busy_share:.0%} from the seed on; the parent's own CPU {cpu_s:.0f} s")
     print("statuses:", dict(Counter(r["status"] for r in watch.rows)))
     print("verdicts:", dict(Counter(r["verdict"] for r in rows if r["verdict"])), end="; ")
