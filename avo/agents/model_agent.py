@@ -275,7 +275,7 @@ class ModelAgent:
             or self._lacks(brief, "tools")
         ):
             return False
-        if self._tools:
+        if self._tools or "gbnf" not in takes(self._model):  # a provider's model may just have had none to call
             return True
         past = [e for e in self._past(brief, self._before(brief)) if e.tooled and e.outcome in REPLIED and e.reply]
         # A server may take tools and never tell the model of them.
