@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 import torch
 
 from dsl.hardware import hardware
+from dsl.knobs import knobs, set_knob
 from dsl.lowering import lower
 from dsl.lowering.lowered import Lowered
 from dsl.parser import parse
+from dsl.printer import print_program
 from evaluators.compiler import compile_source, load_source
 from evaluators.gluon_emulator import Misuse, Stuck, load
 
@@ -63,6 +66,7 @@ VARIANTS = {
     "short blocks": ALWAYS.replace("n=128", "n=64").replace("stages=2", "stages=3"),
     "one group": ALWAYS.replace("m=128", "m=64").replace("mma=2", "mma=1"),
     "one loop": ALWAYS.replace("split masked\n", ""),
+    "one stage": ALWAYS.replace("stages=2", "stages=1"),
     "a tile a program": SM90.replace("persistent\n", ""),
     "across": ALWAYS.replace("reduce rows=per_thread", "reduce rows=across"),
 }
@@ -113,6 +117,32 @@ def test_whoever_goes_on_first(variant: str, seed: int) -> None:
     assert apart(run(q, k, v, True), attended(q, k, v, keep)[0]) < 4e-3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["speculative", "lazy"])
+def test_lengths_from_1_to_700(variant: str) -> None:
+    run = load(lowered(VARIANTS[variant]).source, seed=3).attention
+    for m in (
+        *range(1, 20),
+        *range(60, 70),
+        *range(120, 136),
+        191,
+        192,
+        193,
+        *range(250, 262),
+        383,
+        385,
+        511,
+        513,
+        640,
+        700,
+    ):
+        for n in (m, 701 - m):
+            q, k, v = drawn(m, n, bool(m % 2))
+            keep = torch.arange(m)[:, None] >= torch.arange(n)
+            assert apart(run(q, k, v, True), attended(q, k, v, keep)[0]) < 4e-3, (m, n)
+            assert apart(run(q, k, v, False), attended(q, k, v, keep | True)[0]) < 4e-3, (m, n)
+
+
 def test_a_row_that_sees_nothing_and_a_window_of_blocks() -> None:
     run = load(lowered(WINDOW).source).window
     m, n = 300, 130  # rows from 280 on see no key
@@ -139,8 +169,9 @@ def test_the_logarithm_of_the_sum() -> None:
     assert apart(o, right) < 1e-3 and float((lse - logs).abs().max()) < 1e-4
 
 
-def test_a_product_with_its_epilogue() -> None:
-    run = load(lowered(GEMM).source).gemm
+@pytest.mark.parametrize("stages", [1, 2, 5])
+def test_a_product_with_its_epilogue(stages: int) -> None:
+    run = load(lowered(GEMM.replace("stages=3", f"stages={stages}")).source).gemm
     a, b, bias = torch.randn(200, 72).bfloat16(), torch.randn(72, 136).bfloat16(), torch.randn(136)
     right = torch.nn.functional.gelu(a.double() @ b.double() + bias.double())
     assert apart(run(a, b, bias), right) < 4e-3
@@ -156,6 +187,48 @@ def test_a_product_of_narrow_operands() -> None:
     )
     right = torch.nn.functional.gelu(a.double() @ b.double().T + bias.double())
     assert apart(run(a, b, bias), right) < 4e-3
+
+
+def drawn_schedule(text: str, seed: int) -> str:
+    """The program after eight legal edits of its schedule, roles kept."""
+    rng = random.Random(seed)
+    program, hw = parse(text), hardware("h200")
+    for _ in range(8):
+        open_ = [k for k in knobs(program, hw, None) if k.name not in ("roles mma", "load", "stream")]
+        knob = rng.choice(open_)
+        program = set_knob(program, knob, rng.choice(knob.legal))
+    return print_program(program)
+
+
+def keeps_the_value(text: str, seed: int) -> None:
+    found = lower(parse(text), hardware("h200"), {"d": 128, "e": 128})
+    if found.language != "gluon":  # a polynomial exponential, too few rows for each group
+        assert found.warnings
+        return
+    run = getattr(load(found.source, seed), found.entry)
+    torch.manual_seed(seed)
+    if found.entry == "gemm":
+        a, b, bias = torch.randn(150, 72).bfloat16(), torch.randn(72, 136).bfloat16(), torch.randn(136)
+        right = torch.nn.functional.gelu(a.double() @ b.double() + bias.double())
+        assert apart(run(a, b, bias), right) < 4e-3, text
+        return
+    q, k, v = drawn(140, 70 + 60 * (seed % 4), bool(seed % 2))
+    keep = torch.arange(140)[:, None] >= torch.arange(k.shape[2])
+    for causal in (True, False):
+        assert apart(run(q, k, v, causal), attended(q, k, v, keep | (not causal))[0]) < 6e-3, text
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("text", [SM90, GEMM], ids=["attention", "gemm"])
+def test_any_legal_schedule_with_roles_keeps_the_value(text: str, seed: int) -> None:
+    keeps_the_value(drawn_schedule(text, seed), seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 140))
+@pytest.mark.parametrize("text", [SM90, GEMM], ids=["attention", "gemm"])
+def test_many_more_legal_schedules_with_roles(text: str, seed: int) -> None:
+    keeps_the_value(drawn_schedule(text, seed), seed)
 
 
 WRONG = [

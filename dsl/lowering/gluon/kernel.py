@@ -114,12 +114,14 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     notes = []
     if k.schedule.rescale[0] == "speculative" and "any_above" not in mma.functions:
         notes.append(
-            "`rescale speculative` is lowered as `always`: it needs `issue next_contraction`, one maximum, and "
-            "`reduce rows=per_thread`"
+            "`rescale speculative` is lowered as `always`: it needs `issue next_contraction`, stages=2, one maximum, "
+            "and `reduce rows=per_thread`"
         )
     said = {d.name for d in k.schedule.directives}
     if "issue" in said and k.schedule.issue == "next_contraction" and not plan.rotated:
-        notes.append("`issue next_contraction` has no effect: a block is no product, arithmetic and a second product")
+        notes.append(
+            "`issue next_contraction` has no effect: it needs stages=2 and a block of a product, arithmetic, a product"
+        )
     constants, table = {"ROWS": plan.rows}, ""
     imports: tuple[str, ...] = IMPORTS
     if uneven(plan):

@@ -130,7 +130,9 @@ def make_plan(kernel: TileKernel) -> Plan:
     for op in kernel.ops():
         if op.kind == "store" and op.attr.tma and op.attr.tensor not in plan.stored:
             plan.stored.append(op.attr.tensor)
-    plan.rotated = s.issue == "next_contraction" and all(rotation(x.body) is not None for x in loops)
+    # with one buffer a tensor the next block's data would have to come before this block's is handed back
+    turned = s.issue == "next_contraction" and plan.stages > 1
+    plan.rotated = turned and all(rotation(x.body) is not None for x in loops)
     return plan
 
 

@@ -165,7 +165,7 @@ def multiplying(plan: Plan) -> Nodes:
     late = [c for c in kept if not all(plan.holds(t) for t in c.tensors)]
     if plan.rotated:
         nodes += _rotated(plan, ring, held, late)
-    elif all(_only_accumulates(x) for x in plan.walk):
+    elif plan.stages > 1 and all(_only_accumulates(x) for x in plan.walk):
         nodes += _accumulating(plan, ring, held, late)
     else:
         nodes += _in_order(plan, ring, held, late)
