@@ -1,0 +1,98 @@
+"""What judging raw Python costs on a CPU, by layer and by level of the sandbox: `python benchmarks/raw_cost.py`.
+
+The same honest kernel is judged again and again with the template warm; the least of the repeats is shown, since other
+work only adds. "oracle" is the judge's own arithmetic, in this process, and no cost of isolation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from dsl.hardware import hardware
+from evaluators.integrity import raw, sandbox
+from evaluators.integrity.raw import RawEvaluator
+from evaluators.pool import Session, WorkerPool
+from evaluators.targets import target
+
+KERNELS = Path(__file__).resolve().parents[1] / "tests" / "integrity" / "honest"
+LAYERS = ("copy and confinement", "load", "calls", "oracle", "end", "whole judgement")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--kernel", default="triton_rows")
+    given = parser.parse_args()
+    text = (KERNELS / f"{given.kernel}.py").read_text()
+    job = replace(target("softmax"), torch="glue" if "triton" in text else "any")
+    spent: dict[str, float] = defaultdict(float)
+    counts: dict[str, int] = defaultdict(int)
+
+    @contextmanager
+    def booked(layer: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent[layer] += time.perf_counter() - began
+            counts[layer] += 1
+
+    # The judge's own steps, wrapped where they are called.
+    copy, call, right = WorkerPool._copy, Session.call, raw.right
+
+    def timed_copy(self: WorkerPool, kind: str):  # type: ignore[no-untyped-def]
+        with booked("copy and confinement"):
+            worker = copy(self, kind)
+        dispose = worker.dispose
+
+        def timed_dispose() -> None:
+            with booked("end"):
+                dispose()
+
+        worker.dispose = timed_dispose  # type: ignore[method-assign]
+        return worker
+
+    def timed_call(self: Session, task: str, *rest, **more):  # type: ignore[no-untyped-def]
+        with booked("load" if task == "raw_load" else "calls"):
+            return call(self, task, *rest, **more)
+
+    def timed_right(*rest, **more):  # type: ignore[no-untyped-def]
+        with booked("oracle"):
+            return right(*rest, **more)
+
+    WorkerPool._copy, Session.call, raw.right = timed_copy, timed_call, timed_right  # type: ignore[method-assign]
+    table: dict[str, dict[str, float]] = {}
+    for level in sandbox.LEVELS:
+        if sandbox.why_not(level):
+            continue
+        with RawEvaluator(level=level) as judge:
+            began = time.perf_counter()
+            judge._pool.warm((f"raw-{level}",), wait=True)
+            start = time.perf_counter() - began
+            rows: list[dict[str, float]] = []
+            for _ in range(given.repeats):
+                spent.clear()
+                counts.clear()
+                with booked("whole judgement"):
+                    found = judge.evaluate(text, job, hardware("cpu"))
+                assert found.status == "ok", found.message
+                rows.append(dict(spent))
+        table[level] = {layer: min(r.get(layer, 0.0) for r in rows) for layer in LAYERS} | {"template": start}
+        table[level]["median"] = statistics.median(r["whole judgement"] for r in rows)
+        calls = counts["calls"]
+    print(f"{given.kernel}, {calls} calls, {counts['copy and confinement']} processes; milliseconds, least of repeats")
+    print(f"{'':28}" + "".join(f"{level:>14}" for level in table))
+    for layer in (*LAYERS, "median", "template"):
+        name = {"median": "whole judgement (median)", "template": "template, once"}.get(layer, layer)
+        print(f"{name:28}" + "".join(f"{1000 * table[level][layer]:>14.0f}" for level in table))
+
+
+if __name__ == "__main__":
+    main()
