@@ -26,6 +26,9 @@ __all__ = ["Knob", "Value", "explicit", "fill", "knob_named", "knobs", "neighbou
 Value = int | str
 
 
+BREAKING = ("tile", "load", "exponent")  # with some of their values a kernel has no form with roles
+
+
 @dataclass(frozen=True)
 class Knob:
     """One decision of one kernel on one chip.
@@ -88,8 +91,9 @@ def knobs(program: Program, hw: Hardware, sizes: Sizes | None = None) -> list[Kn
                 values,
             )
             legal = tuple(v for v in values if _accepted(program, knob, v, hw, sizes, kernel))
-            if directive == "roles":
-                legal = tuple(v for v in legal if not v or _specialises(set_knob(program, knob, v), index, hw))
+            if directive == "roles" or (schedule.roles and directive in BREAKING and hw.arch == SPECIALISED):
+                # a value that takes the roles away again is no choice of its own: `roles mma` is
+                legal = tuple(v for v in legal if _keeps_roles(program, knob, v, index, hw))
             if lowers and directive in ("tile", "stream"):
                 legal = tuple(v for v in legal if _lowers(set_knob(program, knob, v), index, hw))
             if len(legal) > 1 or knob.value == OPEN:
@@ -217,6 +221,11 @@ def _lowers(program: Program, kernel: int, hw: Hardware) -> bool:
     except NotLowered:
         return False
     return True
+
+
+def _keeps_roles(program: Program, knob: Knob, value: Value, kernel: int, hw: Hardware) -> bool:
+    dropped = knob.directive == "roles" and not value
+    return dropped or value == knob.value or _specialises(set_knob(program, knob, value), kernel, hw)
 
 
 def _specialises(program: Program, kernel: int, hw: Hardware) -> bool:
