@@ -74,6 +74,10 @@ def verdict(evaluation: Evaluation, gates: bool = True) -> list[str]:
     from evaluators.evaluation import score
 
     lines = [f"status: {evaluation.status}" + (f": {tame(evaluation.message)}" if evaluation.message else "")]
+    decided = evaluation.environment.get("review")
+    if isinstance(decided, dict):
+        was = f"{tame(str(decided.get('by')))} decided, it was {decided.get('was')}: {tame(str(decided.get('reason')))}"
+        lines.append(f"reviewed: {was}")
     found = score(evaluation)
     value = found.measured if evaluation.mode == "measured" else found.predicted
     if value:

@@ -135,8 +135,9 @@ class RawEvaluator:
         """Whether a verdict of this judge may promote a candidate."""
         return sandbox.reaches(self.level, self.accept)
 
-    def promote(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
-        """A winner judged again on inputs of another seed. SUSPICIOUS where the sandbox is weaker than is accepted."""
+    def promote(self, text: str, target: Target, hardware: Hardware, versus: str | None = None) -> Evaluation:
+        """A winner judged again on inputs of another seed, and on the hidden sizes where times are taken. SUSPICIOUS
+        where the sandbox is weaker than is accepted. versus: not asked for, its times would be of another process."""
         if not self.promotable:
             message = (
                 f"the sandbox here reaches {self.level}, {self.accept} is asked for; --accept-sandbox {self.level}"
@@ -144,7 +145,11 @@ class RawEvaluator:
             gate = GateResult(gate="integrity", passed=False, message=message)
             return Evaluation(status=Status.SUSPICIOUS, gates=(gate,), source=text, message=message)
         again = int(generator(self._seed, "promotion").integers(2**63))
-        return self._again(again).evaluate(text, target, hardware)
+        job = complete(target)
+        hidden = replace(job, workloads=job.hidden, hidden=job.workloads) if job.hidden else job
+        found = self._again(again).evaluate(text, hidden, hardware)
+        rows = tuple(w.model_copy(update={"detail": {**w.detail, "hidden": True}}) for w in found.workloads)
+        return found.model_copy(update={"workloads": rows})
 
     @property
     def key(self) -> str:

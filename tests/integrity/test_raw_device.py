@@ -100,6 +100,18 @@ def test_forged_times_are_held_against_the_parents_clock(judge, seconds, rule):
         assert found.status is Status.SUSPICIOUS and found.gate("integrity").evidence["rule"] == rule, found.message
 
 
+def test_a_winner_is_judged_again_on_sizes_that_it_was_not_timed_on(judge, monkeypatch):
+    monkeypatch.setattr(raw_device, "MANY", 3)
+    text = (HERE / "honest" / "plain_torch.py").read_text()
+    job = replace(ANY, workloads=SIZES[:1], hidden=SIZES[1:])
+    refused = judge.promote(text, job, hardware("h200"), text)
+    assert refused.status is Status.SUSPICIOUS and "--accept-sandbox process" in refused.message
+    with RawDeviceEvaluator(hardware("h200"), simulate=True, rounds=2, accept="process") as other:
+        found = other.promote(text, job, hardware("h200"), text)
+    assert found.status is Status.OK, found.message
+    assert [(w.workload, w.detail["hidden"]) for w in found.workloads] == [(SIZES[1].name, True)]
+
+
 def test_rules_of_the_clocks():
     facts = {"clocks": [[1e-4, 1.2e-4], [1e-4, 9e-4], [1e-4, 9e-4]]}
     assert rules.breaches(facts)[0].rule.name == "two clocks"
