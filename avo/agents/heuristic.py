@@ -34,7 +34,7 @@ PARENTS = 3  # programs whose edits are looked at
 TPE_EVERY = 5  # one proposal of so many comes from the sampler
 STALE = 8  # proposals without a better one, after which every other comes from it
 TRUST, DOUBT = 0.5, 0.9  # of what the evidence says an edit may save; of what arithmetic hopes beyond it
-ROUNDS, AT_ONCE = 4, 4  # of previews for a proposal, and how many are compiled side by side in each
+ROUNDS, AT_ONCE = 1, 8  # of previews for a proposal, and how many are compiled side by side in each
 ALIKE = 2  # proposals under way at once with the same tiles: the next one tries others
 MOST_LAG = 4  # --jobs beyond which nothing is previewed: proposals would wait for each other's compilations
 
@@ -84,12 +84,12 @@ def _choose(space: Space, brief: Brief, k: int, last: int, under_way: tuple[Opti
         tried = space.tried(visible)
         if not tried:
             raise UserMistake(f"the agent 'heuristic' edits programs, and the seed of {brief.target.name} is none")
-        space.chosen[key] = _chosen(space, tried, seen, brief, k, under_way)
+        space.chosen[key] = _chosen(space, tried, seen, brief, k, last, under_way)
     return space.chosen[key]
 
 
 def _chosen(
-    space: Space, tried: list[Tried], seen: set[str], brief: Brief, k: int, under_way: Sequence[Option]
+    space: Space, tried: list[Tried], seen: set[str], brief: Brief, k: int, last: int, under_way: Sequence[Option]
 ) -> Option | None:
     rng = random.Random(entropy(brief.seed, k))
     model = _model(space, tried, under_way)
@@ -97,7 +97,7 @@ def _chosen(
     parents = [t for t in ranked if t.score > 0][:PARENTS] or tried[-1:]
     stale = tried[-1].judged.k - parents[0].judged.k
     crowded = _crowded(space, under_way)
-    preview = _preview(space, brief)
+    preview = _preview(space, brief, k, last)
     if preview is not None:
         found = _previewed(space, tried, parents, seen, brief, k, preview, rng, under_way)
         if found is not None:
@@ -204,12 +204,18 @@ def _model(space: Space, tried: Sequence[Tried], under_way: Sequence[Option] = (
 # Previews -------------------------------------------------------------------------------------------------------------
 
 
-def _preview(space: Space, brief: Brief) -> Preview | None:
-    """How to have a program predicted, where that is not what the run's judge does anyway."""
+def _preview(space: Space, brief: Brief, k: int, last: int) -> Preview | None:
+    """How to have a program predicted, where that is not what the run's judge does anyway. Not before the first verdict
+    after the seed's, nor with many under way: nobody shall wait for proposals."""
     measured = brief.candidates[0].evaluation.mode == "measured"
-    # The first proposals, which know the seed alone, tell nothing of the lag: a run with many jobs would wait for them.
-    measured = measured and len(brief.candidates) > 1 and brief.k - brief.candidates[-1].k <= MOST_LAG
-    return brief.preview if measured and space.predicts and space.options.get("previews", ROUNDS) else None
+    few = last > 0 and k - last <= MOST_LAG
+    return brief.preview if measured and few and space.predicts and space.options.get("previews", ROUNDS) else None
+
+
+def _quick(space: Space, option: Option) -> bool:
+    """Whether its compilation takes seconds. Warps with roles take half a minute: they are measured unseen."""
+    setting = space.point(option.program, option.key).setting
+    return not any(v for n, v in setting.items() if n.endswith("roles mma"))
 
 
 def _previewed(
@@ -232,7 +238,8 @@ def _previewed(
     looked: dict[str, tuple[Option, float]] = {}
     rounds = int(space.options.get("previews", ROUNDS))
     waiting = _known(space, under_way, preview)
-    sampled = space.sampled(parents[0], tried, entropy(brief.seed, k), AT_ONCE)
+    sampled = space.sampled(parents[0], tried, entropy(brief.seed, k), 4)
+    pool: list[Option] = []
     for turn in range(rounds + 1):
         known = [(space.point(t.program, t.key), judged[t.key]) for t in tried]
         known += [(space.point(o.program, o.key), value) for o, value in looked.values()]
@@ -241,12 +248,14 @@ def _previewed(
         if turn == rounds:
             break
         pool = _pool(space, parents, model) + sampled
-        new = _first(space, pool, seen | set(looked), model, rng, AT_ONCE)
+        quick = [o for o in pool if _quick(space, o)]
+        new = _first(space, quick, seen | set(looked), model, rng, AT_ONCE)
         for option, value in zip(new, space.predicted(new, preview), strict=True):
             looked[option.key] = (option, value)
         if not new:
             break
     ready = [o for o, value in looked.values() if value > 0]
+    ready += _first(space, [o for o in pool if not _quick(space, o)], seen, model, rng, 1)
     if not ready:
         return None
     worth = model.improvement([space.point(o.program, o.key) for o in ready], [0.0] * len(ready))
@@ -254,8 +263,9 @@ def _previewed(
 
 
 def _known(space: Space, options: Sequence[Option], preview: Preview) -> list[tuple[Point, float]]:
-    values = space.predicted(options, preview)
-    return [(space.point(o.program, o.key), v) for o, v in zip(options, values, strict=True) if v > 0]
+    quick = [o for o in options if _quick(space, o)]
+    values = space.predicted(quick, preview)
+    return [(space.point(o.program, o.key), v) for o, v in zip(quick, values, strict=True) if v > 0]
 
 
 # The proposal ---------------------------------------------------------------------------------------------------------
