@@ -17,7 +17,16 @@ class AnthropicModel:
 
     takes: ClassVar = frozenset({"tools", "schema"})
 
-    def __init__(self, name: str, model: str, base_url: str | None, price: Price | None, key_env: str | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        base_url: str | None,
+        price: Price | None,
+        key_env: str | None,
+        stream: bool = True,
+    ) -> None:
+        self._stream = stream
         self.name = name
         self.price = price
         self._model = model
@@ -58,14 +67,20 @@ class AnthropicModel:
             more["tools"][-1]["cache_control"] = cache
         if request.schema:
             more["output_config"] = {"format": {"type": "json_schema", "schema": request.schema}}
-        answer = self._client.messages.create(
-            model=self._model,
-            system=[{"type": "text", "text": request.system, "cache_control": cache}],
-            messages=messages,
-            max_tokens=request.max_tokens,
-            timeout=timeout_s,
-            **more,
-        )
+        more |= {
+            "model": self._model,
+            "system": [{"type": "text", "text": request.system, "cache_control": cache}],
+            "messages": messages,
+            "max_tokens": request.max_tokens,
+            "timeout": timeout_s,
+        }
+        if self._stream:
+            with self._client.messages.stream(**more) as events:
+                answer = events.get_final_message()
+            if answer.stop_reason is None:
+                raise ValueError("the stream ended before the reply did")
+        else:
+            answer = self._client.messages.create(**more)
         if not isinstance(answer.content, list):
             raise ValueError("the reply has no content")
         text = "".join(part.text for part in answer.content if part.type == "text")

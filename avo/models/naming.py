@@ -9,14 +9,15 @@ from avo.models.prices import Price, price_of
 from avo.models.protocol import Model
 
 FORMS = "anthropic:NAME, openai:NAME, http://host:port/v1#NAME (any OpenAI-compatible server) or the name of a plug-in"
-_OPTIONS = ("usd_in", "usd_out", "usd_cached", "base_url", "key_env")
+_OPTIONS = ("usd_in", "usd_out", "usd_cached", "base_url", "key_env", "stream")
 
 
 def open_model(name: str, **options: Any) -> Model:
     """The model of that name; nothing is sent yet.
 
     options: usd_in, usd_out, usd_cached (USD per million tokens, instead of the table's), base_url (another address of
-    the provider), key_env (the environment variable that holds the key). Raises UserMistake.
+    the provider), key_env (the environment variable that holds the key), stream (False: a provider's reply in one
+    piece). Raises UserMistake.
     """
     provider, colon, model = name.partition(":")
     if name.startswith(("http://", "https://")):
@@ -33,13 +34,14 @@ def open_model(name: str, **options: Any) -> Model:
             raise UserMistake(f"'{name}' names no model: write {provider}:NAME")
         _known(options)
         price = _price(price_of(name), options)
+        stream = bool(options.get("stream", True))
         if provider == "openai":
             from avo.models.openai_api import OpenAIModel
 
-            return OpenAIModel(name, model, options.get("base_url"), price, options.get("key_env"))
+            return OpenAIModel(name, model, options.get("base_url"), price, options.get("key_env"), stream)
         from avo.models.anthropic_api import AnthropicModel
 
-        return AnthropicModel(name, model, options.get("base_url"), price, options.get("key_env"))
+        return AnthropicModel(name, model, options.get("base_url"), price, options.get("key_env"), stream)
     from avo import plugins
 
     if not colon and name not in plugins.names("model"):

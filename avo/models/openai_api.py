@@ -61,6 +61,18 @@ class OpenAIModel(_Endpoint):
 
     takes: ClassVar = frozenset({"tools", "lark", "schema"})
 
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        base_url: str | None,
+        price: Price | None,
+        key_env: str | None,
+        stream: bool = True,
+    ) -> None:
+        super().__init__(name, model, base_url, price, key_env)
+        self._stream = stream
+
     def _send(self, request: Request, timeout_s: float) -> Reply:
         more: dict[str, Any] = {}
         if request.tools:
@@ -78,8 +90,11 @@ class OpenAIModel(_Endpoint):
             max_output_tokens=request.max_tokens,
             store=False,
             timeout=timeout_s,
+            stream=self._stream,
             **more,
         )
+        if self._stream:
+            answer = _last(answer)
         texts, refusals, calls = [], [], []
         if not isinstance(answer.output, list):
             raise ValueError("the reply has no output")
@@ -112,6 +127,16 @@ class OpenAIModel(_Endpoint):
             failure = getattr(answer.error, "message", "") or "the provider gives no reason"
             raise Trouble("server error", failure, again=True, billed=True)
         return _reply("".join(texts), refusals, why, counted, calls, kept)
+
+
+def _last(events: Iterable[Any]) -> Any:
+    """The whole reply, which the last event of a stream repeats."""
+    for event in events:
+        if event.type in ("response.completed", "response.incomplete", "response.failed"):
+            return event.response
+        if event.type == "error":
+            raise Trouble("server error", str(getattr(event, "message", "")), again=True, billed=True)
+    raise ValueError("the stream ended before the reply did")
 
 
 def _response_tool(tool: Any) -> dict[str, Any]:

@@ -52,10 +52,13 @@ class ModelServer:
                     outer.times.append(time.monotonic())
                 say = entry(body) if callable(entry) else entry
                 outer.closing.wait(say.hang_s)
-                data = (say.raw if say.raw is not None else json.dumps(_body(self.path, say))).encode()
+                streamed = bool(body.get("stream")) and say.status == 200 and say.raw is None
+                made = _body(self.path, say) if say.raw is None else {}
+                data = (_events(self.path, made) if streamed else say.raw or json.dumps(made)).encode()
                 try:
                     self.send_response(say.status)
-                    for key, value in {"Content-Type": "application/json", **say.headers}.items():
+                    kind = "text/event-stream" if streamed else "application/json"
+                    for key, value in {"Content-Type": kind, **say.headers}.items():
                         self.send_header(key, value)
                     self.send_header("Content-Length", str(len(data)))
                     self.end_headers()
@@ -182,3 +185,44 @@ def _response_call(n: int, name: str, arguments: dict[str, Any] | str) -> dict[s
         return {"type": "custom_tool_call", "id": f"ctc_{n}", "call_id": f"call_{n}", "name": name, "input": arguments}
     found = {"type": "function_call", "id": f"fc_{n}", "call_id": f"call_{n}", "name": name, "status": "completed"}
     return found | {"arguments": _text(arguments)}
+
+
+def _events(path: str, whole: dict[str, Any]) -> str:
+    """A reply as either provider streams it."""
+    found = _pieces(whole) if path.endswith("/messages") else _steps(whole)
+    return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in found)
+
+
+def _steps(whole: dict[str, Any]) -> list[dict[str, Any]]:
+    begun = {
+        "type": "response.created",
+        "sequence_number": 0,
+        "response": whole | {"output": [], "status": "in_progress"},
+    }
+    return [begun, {"type": f"response.{whole['status']}", "sequence_number": 1, "response": whole}]
+
+
+def _pieces(whole: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [{"type": "message_start", "message": whole | {"content": [], "stop_reason": None}}]
+    for n, block in enumerate(whole["content"]):
+        match block["type"]:
+            case "text":
+                start, deltas = {"text": ""}, [{"type": "text_delta", "text": part} for part in _halves(block["text"])]
+            case "thinking":
+                start = {"thinking": "", "signature": ""}
+                deltas = [{"type": "thinking_delta", "thinking": block["thinking"]}]
+                deltas.append({"type": "signature_delta", "signature": block["signature"]})
+            case _:
+                start = {"input": {}, "id": block["id"], "name": block["name"]}
+                parts = _halves(json.dumps(block["input"]))
+                deltas = [{"type": "input_json_delta", "partial_json": part} for part in parts]
+        found.append({"type": "content_block_start", "index": n, "content_block": {"type": block["type"], **start}})
+        found += [{"type": "content_block_delta", "index": n, "delta": delta} for delta in deltas]
+        found.append({"type": "content_block_stop", "index": n})
+    ended = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+    usage = {"output_tokens": whole["usage"]["output_tokens"]}
+    return [*found, {"type": "message_delta", "delta": ended, "usage": usage}, {"type": "message_stop"}]
+
+
+def _halves(text: str) -> list[str]:
+    return [text[: len(text) // 2], text[len(text) // 2 :]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import email.utils
+import json
 import threading
 import time
 from pathlib import Path
@@ -267,3 +268,28 @@ def test_a_trouble_of_a_scripted_model_is_a_trouble() -> None:
     assert converse(model, REQUEST, Kept(), waits=QUICK).text == "warps 8"
     with pytest.raises(UserMistake):
         converse(ScriptedModel([Trouble("not allowed", "no", again=False)]), REQUEST, Kept(), waits=QUICK)
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_providers_stream_unless_told_not_to(kind: str) -> None:
+    calls = (("check", {"answer": "warps 8"}),)
+    found = []
+    for stream in (True, False):
+        with ModelServer([Say("I look.", calls=calls, thinks=True)]) as server:
+            found.append(converse(opened(kind, server, stream=stream), REQUEST, Kept(), waits=QUICK))
+            assert bool(server.requests[0].get("stream")) == stream
+    streamed, whole = found
+    assert streamed.calls == whole.calls and streamed.usage == whole.usage and streamed.text == whole.text == "I look."
+    assert [b["type"] for b in json.loads(streamed.kept)] == [b["type"] for b in json.loads(whole.kept)]
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+def test_a_stream_that_ends_early_is_no_reply(kind: str) -> None:
+    begun = {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "m"}}
+    begun["message"] |= {"content": [], "stop_reason": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
+    text = f"event: message_start\ndata: {json.dumps(begun)}\n\n" if kind == "anthropic" else ""
+    say = Say(raw=text or ": nothing\n\n", headers={"Content-Type": "text/event-stream"})
+    journal = Kept()
+    with ModelServer([say, Say("warps 8")]) as server:
+        assert converse(opened(kind, server), REQUEST, journal, waits=QUICK).text == "warps 8"
+    assert journal.outcomes == ["broken reply", "ok"] and journal.replies[1][2].tokens_out == 500  # it may be billed
