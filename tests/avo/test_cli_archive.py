@@ -36,6 +36,21 @@ def test_status_and_tree_tell_where_a_run_stands(cli: Callable[..., Any], evolve
         assert cli(verb, "7").code == 2
 
 
+def test_log_filters_and_sorts(cli: Callable[..., Any], evolved: Path) -> None:
+    every = json.loads(cli("log", "1", "--json").out)
+    best = json.loads(cli("log", "1", "--best", "-n", "2", "--json").out)
+    scores = [c["score"]["predicted"] or 0 for c in every]
+    assert [c["score"]["predicted"] for c in best] == sorted(scores, reverse=True)[:2]
+    good = json.loads(cli("log", "1", "--status", "ok", "--json").out)
+    assert [c["k"] for c in good] == [c["k"] for c in every if c["status"] == "ok"]
+    assert json.loads(cli("log", "1", "--status", "pending", "--json").out) == []
+    seeds = json.loads(cli("log", "1", "--agent", "seed", "--json").out)
+    assert [c["k"] for c in seeds] == [0]
+    told = cli("log", "1", "--status", "okay")
+    assert told.code == 2 and "unknown status 'okay'" in told.err and "ok" in told.err
+    assert cli("log", "--best").code == 2
+
+
 def test_compare_puts_runs_side_by_side(cli: Callable[..., Any], evolved: Path) -> None:
     parts = [part for kind in ("target", "agent", "evaluator") for part in (f"--{kind}", PARTS / f"{kind}.py")]
     assert cli("evolve", *parts, "--steps", 2, "--seed", 1).code == 0
