@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from evaluators import compiler
-from evaluators.device_tasks import _compilations, _entry, _errors, _guarded, _prepared, _tuple
+from evaluators.device_prepared import ready
+from evaluators.device_tasks import _compilations, _entry, _errors, _guarded, _tuple
 from evaluators.sustained import GRAPH_BELOW_S, LOAD, METER, Arm, sync
 
 Answer = tuple[dict[str, Any], Sequence[bytes]]
@@ -46,7 +47,7 @@ def screen_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     """A point on a workload for the first time: errors of its output, then one segment; a short one if it is slow."""
     METER.start()
     LOAD.pause()  # the check waits for the device some sixty times: behind the load's products it would take longest
-    prepared = _prepared(payload["job"])
+    prepared = ready(payload["job"])
     point = payload["point"]
     with torch.no_grad(), _guarded():
         outputs = _tuple(_entry(point)(*prepared.inputs, **prepared.job["params"]))
@@ -67,7 +68,7 @@ def screen_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
 def round_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     """One segment of each point in the order given, back to back; a point may come several times."""
     METER.start()
-    prepared = _prepared(payload["job"])
+    prepared = ready(payload["job"])
     with torch.no_grad(), _guarded():
         LOAD.pause()
         arms = [_arm(point, prepared) for point in payload["points"]]

@@ -17,7 +17,8 @@ from evaluators.baselines import Call, CannotRun, Setting
 from evaluators.benchmark import ARM_MARK
 from evaluators.compiler import load_source
 from evaluators.device_inputs import answers, draw, figures, take, torch_dtype
-from evaluators.device_tasks import _function, _guarded
+from evaluators.device_prepared import function
+from evaluators.device_tasks import _guarded
 from evaluators.sustained import LOAD, measure, rotation, sync
 from evaluators.timing import Regime
 from evaluators.tolerance import BLOCK, SMALL_ROW
@@ -154,7 +155,7 @@ def _inputs(job: Mapping[str, Any], device: str, scale: Mapping[str, float], see
 
 
 def _answers(job: Mapping[str, Any], inputs: list[torch.Tensor]) -> list[list[tuple[torch.Tensor, ...]]]:
-    reference = _function(job["reference"])
+    reference = function(job["reference"])
     found = []
     for cut in job["slices"]:
         wide = any(t["dtype"] in ("f32", "f64") for t in job["outputs"])

@@ -10,25 +10,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib
-import importlib.util
-import json
 import math
 import os
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from evaluators import device_prepared
 from evaluators.compiler import load_source
 from evaluators.cpu import TORCH_DTYPES
-from evaluators.device_inputs import answers, figures, inputs_of, shifted, take
-from evaluators.guards import poison
-from evaluators.sustained import GRAPH_BELOW_S, LOAD, METER, Arm, clocked, rotation, sync
+from evaluators.device_guards import Guards, bytes_of
+from evaluators.device_inputs import figures, take
+from evaluators.device_prepared import Prepared, ready
+from evaluators.sustained import GRAPH_BELOW_S, LOAD, METER, Arm, clocked, sync
 from evaluators.tolerance import BLOCK, SMALL_ROW
 from evaluators.worker import CandidateError
 
@@ -37,11 +34,7 @@ Seconds = dict[str, float]  # by what was done
 
 FAULT_MARK = "avo device fault: "
 FAULT_STATUS = 70
-_ZONE = 4096
 _NAMES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
-_KEPT_BYTES = 0.4  # share of the device's memory that inputs and answers kept for the next candidate may hold
-_KEPT_MOST = 64  # jobs
-_RESERVED = 0.7  # share of the device's memory from which on what torch keeps for itself is given back
 # what torch and the drivers say of a context that is beyond repair
 _FATAL = (
     "CUDA error",
@@ -155,39 +148,15 @@ def _part(parts: Seconds, name: str) -> Iterator[None]:
 
 def forget() -> None:
     """Nothing of what was done so far is known any more."""
-    _jobs.clear()
+    device_prepared.forget()
     _call_s.clear()
     _compilations.update(hit=0, miss=0)
 
 
 def _release() -> None:
-    _jobs.clear()
+    device_prepared.forget()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-# -- jobs: inputs and right answers, kept for the next candidate -------------------------------------------------------
-
-
-@dataclass
-class _Prepared:
-    job: Mapping[str, Any]
-    inputs: list[torch.Tensor]
-    prints: list[int]
-    right: list[list[tuple[torch.Tensor, ...]]]  # (oracle, honest) by slice, by output
-    more: list[list[torch.Tensor]] = field(default_factory=list)  # other inputs, to rotate
-
-    def mutated(self) -> list[str]:
-        """The inputs whose bytes are not what they were."""
-        named = zip(self.job["inputs"], self.inputs, self.prints, strict=True)
-        return [t["name"] for t, x, known in named if _print(x) != known]
-
-    def bytes(self) -> int:
-        tensors = [*self.inputs, *(x for row in self.more for x in row), *(x for s in self.right for p in s for x in p)]
-        return sum(x.numel() * x.element_size() for x in tensors)
-
-
-_jobs: OrderedDict[str, _Prepared] = OrderedDict()
 
 
 @_working
@@ -196,78 +165,9 @@ def prepare_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     parts: Seconds = {}
     with _part(parts, "making inputs and answers"):
         for job in payload["jobs"]:
-            _prepared(job)
+            ready(job)
         sync()
-    return {"parts": dict(parts), "kept": len(_jobs)}, ()
-
-
-def _prepared(job: Mapping[str, Any]) -> _Prepared:
-    key = json.dumps(job, sort_keys=True)
-    if key in _jobs:
-        _jobs.move_to_end(key)
-        return _jobs[key]
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    room = torch.cuda.get_device_properties(0).total_memory * _KEPT_BYTES if device == "cuda" else 2e9
-    while len(_jobs) >= _KEPT_MOST or (_jobs and sum(p.bytes() for p in _jobs.values()) > room):
-        _jobs.popitem(last=False)
-    inputs = inputs_of(job, device, _function)
-    reference = _function(job["reference"])
-    right = []
-    for cut in job["slices"]:
-        # kept as float32: 24 bits are enough to judge narrow outputs by, and float32 ones are small
-        keep = torch.float64 if any(t["dtype"] in ("f32", "f64") for t in job["outputs"]) else torch.float32
-        found = answers(job, inputs, cut, reference)
-        right.append([tuple(x.to(keep) if x.is_floating_point() else x for x in pair) for pair in found])
-        del found
-    more: list[list[torch.Tensor]] = []
-    wanted = _sets(inputs, job)
-    for turn in range(1, wanted):
-        if job["make_inputs"] is None:
-            more.append(inputs_of({**job, "seed": job["seed"] + turn}, device, _function))
-        else:
-            more.append(shifted(inputs, turn))
-    if device == "cuda" and torch.cuda.memory_reserved() > _RESERVED * torch.cuda.mem_get_info()[1]:
-        torch.cuda.empty_cache()  # what the right answers took in between is big
-    made = _Prepared(job, inputs, [_print(x) for x in inputs], right, more)
-    _jobs[key] = made
-    return made
-
-
-def _sets(inputs: list[torch.Tensor], job: Mapping[str, Any]) -> int:
-    """How many sets of inputs take turns: enough that none is still in the L2 when its turn comes again."""
-    if not job.get("rotate"):
-        return 1
-    size = sum(x.numel() * x.element_size() for x in inputs)
-    return rotation(size)
-
-
-def _print(tensor: torch.Tensor) -> int:
-    """A fingerprint of the bytes: their sum as integers, which any stray write would change."""
-    flat = tensor.contiguous().reshape(-1).view(torch.uint8)
-    whole = flat[: flat.numel() // 4 * 4].view(torch.int32)
-    return int(whole.sum(dtype=torch.int64)) + int(flat[flat.numel() // 4 * 4 :].sum(dtype=torch.int64))
-
-
-_functions: dict[str, Callable[..., Any]] = {}
-
-
-def _function(where: Mapping[str, str]) -> Callable[..., Any]:
-    """A target's own function: from its module where that imports, else from its file."""
-    key = json.dumps(where, sort_keys=True)
-    if key not in _functions:
-        module: Any = None
-        with contextlib.suppress(ImportError):
-            module = importlib.import_module(where["module"])
-        if module is None or not hasattr(module, where["name"].partition(".")[0]):
-            spec = importlib.util.spec_from_file_location(f"target_{abs(hash(where['file']))}", where["file"])
-            assert spec is not None and spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        found: Any = module
-        for part in where["name"].split("."):
-            found = getattr(found, part)
-        _functions[key] = found
-    return _functions[key]
+    return {"parts": dict(parts), "kept": device_prepared.kept()}, ()
 
 
 # -- running a candidate -----------------------------------------------------------------------------------------------
@@ -289,17 +189,17 @@ def verify_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     rows = []
     with torch.no_grad():
         for job in payload["jobs"]:
-            prepared = _prepared(job)
+            prepared = ready(job)
             with _guarded():
                 rows.append(_verify(_entry(payload["arm"]), prepared, payload.get("repeats", 2), parts))
     return {"rows": rows, "parts": dict(parts), "compilations": _missed(before)}, ()
 
 
-def _verify(entry: Callable[..., Any], prepared: _Prepared, repeats: int, parts: Seconds) -> dict[str, Any]:
+def _verify(entry: Callable[..., Any], prepared: Prepared, repeats: int, parts: Seconds) -> dict[str, Any]:
     row: dict[str, Any] = {"outputs": [], "mutated": [], "strayed": [], "repeatable": True}
     first: tuple[Any, ...] | None = None
     for turn in range(repeats):
-        with _part(parts, "verifying: runs" if turn else "verifying: first runs"), _Guards() as guards:
+        with _part(parts, "verifying: runs" if turn else "verifying: first runs"), Guards() as guards:
             outputs = _tuple(entry(*prepared.inputs, **prepared.job["params"]))
             sync()
         with _part(parts, "verifying: errors"):
@@ -316,11 +216,11 @@ def _verify(entry: Callable[..., Any], prepared: _Prepared, repeats: int, parts:
                 _measure(row, outputs, prepared)  # both runs have to be right
     row["mutated"] = prepared.mutated()
     if row["mutated"]:
-        _jobs.clear()
+        device_prepared.forget()
     return row
 
 
-def _measure(row: dict[str, Any], outputs: Sequence[Any], prepared: _Prepared) -> None:
+def _measure(row: dict[str, Any], outputs: Sequence[Any], prepared: Prepared) -> None:
     """Adds the figures of each slice to what is known of each output."""
     for i, (x, t) in enumerate(zip(outputs, prepared.job["outputs"], strict=False)):
         described = row["outputs"][i]
@@ -330,7 +230,7 @@ def _measure(row: dict[str, Any], outputs: Sequence[Any], prepared: _Prepared) -
         described["figures"] += _errors(x, i, prepared)
 
 
-def _errors(output: torch.Tensor, place: int, prepared: _Prepared, pick: int | None = None) -> list[dict[str, Any]]:
+def _errors(output: torch.Tensor, place: int, prepared: Prepared, pick: int | None = None) -> list[dict[str, Any]]:
     """The figures of each slice, or of the one that `pick` falls on."""
     t, found = prepared.job["outputs"][place], []
     pairs = list(zip(prepared.job["slices"], prepared.right, strict=True))
@@ -341,7 +241,7 @@ def _errors(output: torch.Tensor, place: int, prepared: _Prepared, pick: int | N
     return found
 
 
-def _describe(x: Any, t: Mapping[str, Any], inputs: Sequence[torch.Tensor], guards: _Guards) -> dict[str, Any]:
+def _describe(x: Any, t: Mapping[str, Any], inputs: Sequence[torch.Tensor], guards: Guards) -> dict[str, Any]:
     if type(x) is not torch.Tensor or x.layout != torch.strided:
         raise CandidateError(f"output {t['name']} is a {type(x).__name__}, not a plain tensor")
     if x.device.type != inputs[0].device.type:
@@ -361,60 +261,11 @@ def _describe(x: Any, t: Mapping[str, Any], inputs: Sequence[torch.Tensor], guar
 def _same(a: Any, b: Any) -> bool:
     if type(a) is not torch.Tensor or type(b) is not torch.Tensor or a.shape != b.shape or a.dtype != b.dtype:
         return False
-    return bool(torch.equal(_bytes(a), _bytes(b)))
-
-
-def _bytes(x: torch.Tensor) -> torch.Tensor:
-    return x.contiguous().reshape(-1).view(torch.uint8)
+    return bool(torch.equal(bytes_of(a), bytes_of(b)))
 
 
 def _tuple(result: Any) -> tuple[Any, ...]:
     return tuple(result) if isinstance(result, tuple | list) else (result,)
-
-
-class _Guards:
-    """Has `torch.empty` give poison between guard zones while it is entered, and looks at the zones afterwards."""
-
-    def __init__(self) -> None:
-        self._zones: list[tuple[torch.Tensor, int, int, int]] = []
-        self._empty: Any = None
-
-    def __enter__(self) -> _Guards:
-        self._empty = torch.empty
-        torch.empty = self._guard
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        torch.empty = self._empty
-
-    def _guard(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        wanted: torch.Tensor = self._empty(*args, **kwargs)
-        if wanted.layout != torch.strided or wanted.numel() == 0 or not wanted.is_contiguous():
-            return wanted
-        size, byte = wanted.numel() * wanted.element_size(), poison(wanted.dtype)
-        shape, dtype, device = wanted.shape, wanted.dtype, wanted.device
-        del wanted
-        end = _ZONE + size
-        whole = self._empty((end + _ZONE + -size % 16,), dtype=torch.uint8, device=device).fill_(byte)
-        self._zones.append((whole, _ZONE, end, byte))
-        return whole[_ZONE:end].view(dtype).reshape(shape)
-
-    def strayed(self) -> list[str]:
-        """The outputs around which something was written."""
-        return [
-            f"output {i}"
-            for i, (whole, begin, end, byte) in enumerate(self._zones)
-            if bool((whole[:begin] != byte).any()) or bool((whole[end:] != byte).any())
-        ]
-
-    def unwritten(self, x: torch.Tensor) -> int:
-        """Elements that still hold the poison."""
-        pointer = x.untyped_storage().data_ptr()
-        known = [z for z in self._zones if z[0].data_ptr() == pointer]
-        if not known or x.dtype == torch.bool:
-            return 0
-        content = _bytes(x).view(-1, x.element_size())
-        return int((content == known[0][3]).all(dim=1).sum())
 
 
 # -- timing ------------------------------------------------------------------------------------------------------------
@@ -441,11 +292,11 @@ def screen_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     METER.start()
     with torch.no_grad():
         for job in payload["checks"]:
-            prepared = _prepared(job)
+            prepared = ready(job)
             with _guarded():
                 rows.append(_verify(_entry(payload["arm"]), prepared, payload.get("repeats", 2), parts))
         for job in payload["timed"]:
-            prepared = _prepared(job)
+            prepared = ready(job)
             with _guarded():
                 arm = _Arm(payload["arm"], prepared)
                 timed.append(_screen(arm, prepared, payload["pick"], parts))
@@ -460,7 +311,7 @@ def _hopeless(timed: Sequence[Mapping[str, Any]], payload: Mapping[str, Any]) ->
     return all(t["samples"][0]["seconds"] > limit for t, limit in zip(timed, limits, strict=True))
 
 
-def _screen(arm: _Arm, prepared: _Prepared, pick: int, parts: Seconds) -> dict[str, Any]:
+def _screen(arm: _Arm, prepared: Prepared, pick: int, parts: Seconds) -> dict[str, Any]:
     """A call to load the code, then as many as SCREEN_S holds: every part of a percent would cost a longer look."""
     with _part(parts, "loading code"):
         arm.call()
@@ -493,13 +344,13 @@ def race_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     METER.start()
     with torch.no_grad():
         for job in payload["jobs"]:
-            prepared = _prepared(job)
+            prepared = ready(job)
             with _guarded():
                 found.append(_race(payload, prepared, parts))
     return {"timed": found, "parts": dict(parts), "compilations": _missed(before)}, ()
 
 
-def _race(payload: dict[str, Any], prepared: _Prepared, parts: Seconds) -> dict[str, Any]:
+def _race(payload: dict[str, Any], prepared: Prepared, parts: Seconds) -> dict[str, Any]:
     with _part(parts, "loading code"):
         arms = [_Arm(arm, prepared) for arm in payload["arms"]]
         for arm in arms:
@@ -520,7 +371,7 @@ def _race(payload: dict[str, Any], prepared: _Prepared, parts: Seconds) -> dict[
     return {"samples": samples, "graphs": graphs, **found}
 
 
-def _recheck(arm: _Arm, prepared: _Prepared, pick: int | None) -> dict[str, Any]:
+def _recheck(arm: _Arm, prepared: Prepared, pick: int | None) -> dict[str, Any]:
     """Figures of the last timed output on one slice (all of them without a pick), and inputs that have changed."""
     outputs = arm.last()
     figures_ = [
@@ -538,7 +389,7 @@ def _missed(before: Mapping[str, int]) -> dict[str, int]:
 class _Arm(Arm):
     """One entry of a candidate on rotating inputs."""
 
-    def __init__(self, arm: Mapping[str, Any], prepared: _Prepared) -> None:
+    def __init__(self, arm: Mapping[str, Any], prepared: Prepared) -> None:
         entry, params = _entry(arm), prepared.job["params"]
         inputs = [prepared.inputs, *prepared.more]
         name = f"{hashlib.sha256(arm['source'].encode()).hexdigest()} {prepared.job['workload']}"

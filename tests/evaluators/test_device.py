@@ -311,9 +311,9 @@ def test_a_rehearsal_goes_through_a_whole_first_look_and_leaves_nothing(tmp_path
 import json
 from evaluators.interpreter import install
 install()
-from evaluators import device_tasks, errors, rehearsal
+from evaluators import device_prepared, device_tasks, errors, rehearsal
 found = rehearsal.rehearse()
-print(json.dumps([len(found["rows"]), len(found["timed"]), len(device_tasks._jobs), len(device_tasks._call_s)]))
+print(json.dumps([len(found["rows"]), len(found["timed"]), device_prepared.kept(), len(device_tasks._call_s)]))
 right = [f for row in found["rows"] for o in row["outputs"] for f in o["figures"]]
 assert right and all(errors.judge(f, "bf16").passed for f in right)
 """
