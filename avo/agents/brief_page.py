@@ -73,9 +73,17 @@ def document(brief: Brief, last: int = _LAST) -> dict[str, Any]:
         "notes": [
             {"target": n.target, "topic": _short(n.topic, 40), "text": _short(n.body, 200)} for n in _notes(brief)
         ],
-        "language": _language(brief),
-        "answer": ANSWER,
+        **_how(brief),
     }
+
+
+def _how(brief: Brief) -> dict[str, str]:
+    """The language, or the contract of a run of raw Python, and how to answer."""
+    if brief.language == "python":
+        from avo.agents import python_page
+
+        return {"language": "", "contract": python_page.contract(brief), "answer": python_page.ANSWER}
+    return {"language": _language(brief), "answer": ANSWER}
 
 
 def page(brief: Brief, most: int = LARGEST, how: str = ANSWER) -> str:

@@ -21,7 +21,7 @@ on several sizes (tails among them) and distributions. Outputs are looked at aga
 scores nothing: answers kept between calls, work that goes on after the return, library calls where kernels are asked
 for, kernels for show, outputs that are no plain tensors. A cache of settings by shape and scratch memory that is
 written anew are fine. There is no network, no other process, and one folder to write to."""
-_ANSWER = """\
+ANSWER = """\
 Send one whole Python file in one fence of three backticks, or a unified diff against the file above. Above the fence
 write `why: ` and in one line what should get better and why. Do not send a file that was judged already."""
 
@@ -29,7 +29,6 @@ write `why: ` and in one line what should get better and why. Do not send a file
 def python_page(brief: Brief) -> str:
     """Markdown. Follows from the seed, k and the verdicts alone, as every brief does."""
     from avo.agents.brief_page import scored, verdict_row
-    from evaluators.loading import seed_program
 
     target, parent = brief.target, brief.parent
     rows = [
@@ -39,10 +38,7 @@ def python_page(brief: Brief) -> str:
         "",
         "## The contract",
         "",
-        f"`def run({_signature(seed_program(target).algorithm)})` returns {_returned(brief)}, row-major.",
-        _GLUE if target.torch == "glue" else "`run` may call whatever it likes of torch.",
-        "",
-        _WATCHED,
+        contract(brief),
         "",
         "Sizes: " + "; ".join(w.name for w in target.workloads) + ".",
         "",
@@ -55,8 +51,18 @@ def python_page(brief: Brief) -> str:
     if len(brief.candidates) > 1:
         rows += ["", f"## Verdicts, the last {min(_LAST, len(brief.candidates))} of {len(brief.candidates)}", ""]
         rows += [_verdict(brief, c, verdict_row(brief, c)) for c in brief.candidates[-_LAST:]]
-    rows += ["", "## How to answer", "", _ANSWER, ""]
+    rows += ["", "## How to answer", "", ANSWER, ""]
     return "\n".join(rows)
+
+
+def contract(brief: Brief) -> str:
+    """What `run` takes and gives, what it may ask torch for, and what the judge watches."""
+    from evaluators.loading import seed_program
+
+    target = brief.target
+    form = f"`def run({_signature(seed_program(target).algorithm)})` returns {_returned(brief)}, row-major."
+    allowed = _GLUE if target.torch == "glue" else "`run` may call whatever it likes of torch."
+    return f"{form}\n{allowed}\n\n{_WATCHED}"
 
 
 def _verdict(brief: Brief, c: Judged, row: str) -> str:
