@@ -103,9 +103,10 @@ class Loop:
         self._seed = writer.run.seed
         writer.adopt()
         self._history = History.of(archive, writer.run.id)
-        if len(self._history) and (best := self._history.best()).committed:
+        adopt, best = getattr(evaluator, "adopt", None), archive.best(writer.run.id)
+        if adopt is not None and best is not None:
             # A judge that races candidates against an incumbent goes on with the one that it had.
-            getattr(evaluator, "adopt", lambda *_: None)(best.text, target, best.evaluation)
+            adopt(best.text, target, archive.evaluation(best))
         # Recorded and not judged, when the run was taken up: paid for, so judged before anything new is proposed.
         self._pending = archive.candidates(writer.run.id, pending=True)
         self._recorded: dict[int, _Waiting | None] = {}  # proposals under judgement; None: the agent is at it
