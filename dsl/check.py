@@ -10,10 +10,10 @@ from dsl.diagnostics import Diagnostic, ProgramError, nearest
 from dsl.edits import explicit
 from dsl.elaborate import elaborate
 from dsl.hardware import HARDWARE, Hardware
-from dsl.lowering import tile_program
+from dsl.lowering import tile_program, without_roles
 from dsl.schedule import kernels_of, resolve
 from dsl.schedule_form import effective, form
-from dsl.schedule_rules import fit, lacks
+from dsl.schedule_rules import SPECIALISED, fit, lacks
 from dsl.syntax import Block, Program, Span
 from dsl.terms import Graph, Term
 
@@ -47,10 +47,10 @@ def _wrong(program: Program, hw: Hardware | None, sizes: Sizes | None) -> list[D
 def unlowered(program: Program, hw: Hardware | None, sizes: Sizes | None) -> list[Diagnostic]:
     """What this version cannot lower yet, by the lowering itself. The program is legal all the same."""
     try:
-        tile_program(program, hw or HARDWARE["b200"], sizes)
+        kernels = tile_program(program, hw or HARDWARE["b200"], sizes)
     except ProgramError as error:
         return [replace(d, severity="warning") for d in error.diagnostics]
-    return []
+    return without_roles(kernels) if hw is not None and hw.arch == SPECIALISED else []
 
 
 def schedule_diagnostics(

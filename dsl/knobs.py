@@ -230,11 +230,11 @@ def _keeps_roles(program: Program, knob: Knob, value: Value, kernel: int, hw: Ha
 
 def _specialises(program: Program, kernel: int, hw: Hardware) -> bool:
     """Whether the kernel has a form in which warps have roles."""
-    from dsl.lowering.gluon import specialises
+    from dsl.lowering.gluon import why_plain
 
     graph, _ = elaborate(program, kernel)
     try:
-        return specialises(tile_kernel(graph, resolve(program, kernel, hw.arch, hw.name), "k"))
+        return not why_plain(tile_kernel(graph, resolve(program, kernel, hw.arch, hw.name), "k"))
     except NotLowered:
         return False
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dsl.diagnostics import Diagnostic, ProgramError
 from dsl.elaborate import elaborate
 from dsl.hardware import Hardware
@@ -14,7 +16,7 @@ from dsl.syntax import Program, Word
 from dsl.tile import TileKernel
 from dsl.tiling import tile_kernel
 
-__all__ = ["lower", "tile_program"]
+__all__ = ["lower", "tile_program", "without_roles"]
 
 
 def tile_program(program: Program, hw: Hardware, sizes: Sizes | None = None) -> list[TileKernel]:
@@ -74,20 +76,33 @@ def lower(program: Program, hw: Hardware, sizes: Sizes | None = None, triton: st
     )
 
 
+def without_roles(kernels: list[TileKernel]) -> list[Diagnostic]:
+    """A warning for each kernel that its schedule gives roles in vain."""
+    from dsl.lowering.gluon import why_plain
+
+    wanted = [k for k in kernels if k.schedule.roles is not None]
+    return [_plainly(k, why) for k in wanted if (why := why_plain(k))]
+
+
+def _plainly(kernel: TileKernel, why: str) -> Diagnostic:
+    at = next(d.span for d in kernel.schedule.directives if d.name == "roles")
+    message = f"`roles` has no effect on {kernel.name}, which is lowered to plain Triton: {why}"
+    return Diagnostic("plain-lowering", message, at, severity="warning")
+
+
 def _specialised(kernel: TileKernel, hw: Hardware, triton: str, warnings: list[Diagnostic]) -> Printed | None:
     """The kernel with roles for its warps where the schedule wants that; else, or where it has no such form, None."""
     from dsl.lowering.gluon import TESTED, NotSpecialised, specialised_kernel
 
     if kernel.schedule.roles is None:
         return None
-    at = next(d.span for d in kernel.schedule.directives if d.name == "roles")
     try:
         if triton and not triton.startswith(TESTED):
             raise NotSpecialised(f"its Gluon was tried with triton {', '.join(TESTED)}, and this is {triton}")
         found = specialised_kernel(kernel, hw)
-        warnings += [Diagnostic("plain-lowering", f"{kernel.name}: {n}", at, severity="warning") for n in found.notes]
-        return found
     except NotSpecialised as reason:
-        message = f"`roles` has no effect on {kernel.name}, which is lowered to plain Triton: {reason}"
-        warnings.append(Diagnostic("plain-lowering", message, at, severity="warning"))
+        warnings.append(_plainly(kernel, str(reason)))
         return None
+    for note in found.notes:
+        warnings.append(replace(_plainly(kernel, ""), message=f"{kernel.name}: {note}"))
+    return found

@@ -60,16 +60,18 @@ def tiles_of(x, block, dtype):
 )
 
 
-def specialises(k: TileKernel) -> bool:
-    """Whether a kernel has a form in which warps have roles."""
+def why_plain(k: TileKernel) -> str:
+    """Why a kernel has no form in which warps have roles; "" where it has one."""
     try:
         plan = make_plan(k)
         Layouts(k)
-    except NotSpecialised:
-        return False
-    if any(op.kind == "exp2" for op in k.ops()):  # a polynomial's split of columns has no layout here
-        return False
-    return plan.rows == ROWS or k.schedule.rescale[0] != "speculative"
+    except NotSpecialised as reason:
+        return str(reason)
+    if any(op.kind == "exp2" for op in k.ops()):
+        return "a polynomial exponential splits columns, and has no layout there yet"
+    if plan.rows != ROWS and k.schedule.rescale[0] == "speculative" and plan.rotated:
+        return f"`rescale speculative` needs {ROWS} rows a group"
+    return ""
 
 
 def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
@@ -77,6 +79,8 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     if hw.arch != "sm_90":
         raise NotSpecialised(f"warps with roles are lowered for sm_90 alone so far, not {hw.arch}")
     k = stored_directly(k)
+    if why := why_plain(k):
+        raise NotSpecialised(why)
     plan = per_thread(make_plan(k))
     layouts = Layouts(k)
     mma, load = (RoleBody(k, nodes, plan.split, layouts) for nodes in (multiplying(plan), loading(plan)))
@@ -99,8 +103,6 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
             _start(plan, arguments),
         )
     )
-    if plan.rows != ROWS and "any_above" in mma.functions:
-        raise NotSpecialised(f"`rescale speculative` needs {ROWS} rows a group")
     bodies = {
         "any_above": guard(plan.consumers),
         **{f: f"def {f}(x):\n{d}" for f, d in DEFINITIONS.items()},
