@@ -36,7 +36,11 @@ def test_a_model_that_cheats_is_told_and_then_does_the_work(tmp_path):
         assert found[2].text == HONEST
         assert run.record.config["given"]["language"] == "python"
     briefs = [m.text for request in model.requests for m in request.messages if m.role == "user"]
-    assert "def run(x[r c] bf16)" in briefs[0] and "decoys (rule: decoy kernels)" in briefs[1]
+    assert (
+        "def run(x[r c] bf16)" in briefs[0]
+        and "(host::numpy); this target" in briefs[1]
+        and "(rule: library calls)" in briefs[1]
+    )
     assert any("it is no Python: line 1" in text for text in briefs)
     assert "in a sandbox" in model.requests[0].system
     with avo.resume(
@@ -46,6 +50,7 @@ def test_a_model_that_cheats_is_told_and_then_does_the_work(tmp_path):
         assert last.status == "gaming" and last.inherited == 1
 
 
+@pytest.mark.slow
 def test_a_weak_sandbox_promotes_nothing_unless_it_is_accepted(tmp_path, monkeypatch):
     from evaluators.integrity import sandbox
 

@@ -30,6 +30,7 @@ def judged(judge, text, job=ANY):
     return judge.evaluate(text, job, hardware("h200"))
 
 
+@pytest.mark.slow
 def test_an_honest_kernel_is_timed_by_three_clocks(judge, monkeypatch):
     monkeypatch.setattr(raw_device, "MANY", 3)  # the interpreter takes its time
     found = judged(judge, (HERE / "honest" / "triton_rows.py").read_text(), SOFTMAX)
@@ -100,6 +101,7 @@ def test_forged_times_are_held_against_the_parents_clock(judge, seconds, rule):
         assert found.status is Status.SUSPICIOUS and found.gate("integrity").evidence["rule"] == rule, found.message
 
 
+@pytest.mark.slow
 def test_a_winner_is_judged_again_on_sizes_that_it_was_not_timed_on(judge, monkeypatch):
     monkeypatch.setattr(raw_device, "MANY", 3)
     text = (HERE / "honest" / "plain_torch.py").read_text()
