@@ -64,6 +64,7 @@ class Anatomy:
 
     outputs: the axes of what it writes, in order. held: those of them that a reduction also runs over, so that no grid
     can cut them. ordered: axes that a scan, an argmax or a selection goes along, so that a tile holds all of them.
+    inner: reduced axes that a loop of their own can walk, within the one over the stream.
     streamable: reduced axes that a loop can walk (a held one twice: to reduce, then to write). within: axes reduced
     only inside the block of a coarser output axis. axes: all that a schedule may name. blocks: axis -> length of its
     blocks, where a running maximum fixes it (None: not a plain number).
@@ -76,6 +77,7 @@ class Anatomy:
     reduced: tuple[str, ...]
     streamable: tuple[str, ...]
     ordered: tuple[str, ...]
+    inner: tuple[str, ...]
     within: tuple[str, ...]
     blocks: tuple[tuple[str, int | None], ...]
     loads: tuple[Load, ...]
@@ -135,6 +137,7 @@ def _anatomy(program: Program, kernel: int) -> Anatomy:
         t.attr[1]: _ratio(program, t.attr[2]) for t in scans if t.op == "scan" and t.attr[2] and t.attr[0] == "runmax"
     }
     cut = {a for a in outputs if _ratio(program, a)}  # blocks of a fixed length
+    outermost = _outermost(graph, sums, cut)
     contractions = _unique(c for t in sums if (c := contraction(t)) is not None)
     return Anatomy(
         writes=writes,
@@ -142,12 +145,9 @@ def _anatomy(program: Program, kernel: int) -> Anatomy:
         outputs=outputs,
         held=held,
         reduced=reduced,
-        streamable=tuple(
-            a
-            for a in _outermost(graph, sums, cut)
-            if a in reduced and (a not in outputs or a in held) and a not in ordered
-        ),
+        streamable=tuple(a for a in outermost if a in reduced and (a not in outputs or a in held) and a not in ordered),
         ordered=ordered,
+        inner=tuple(a for a in reduced if a in whole and a not in (*outputs, *ordered)),
         within=tuple(a for a in reduced if a not in whole and a not in outputs),
         blocks=tuple(blocks.items()),
         loads=_loads(graph, terms, sums),

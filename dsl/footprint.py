@@ -38,6 +38,8 @@ def lengths(kernel: Anatomy, schedule: KernelSchedule, sizes: Sizes | None) -> d
         tile = schedule.tile.get(axis)
         if axis in grid or axis == schedule.stream:
             found[axis] = tile if isinstance(tile, int) else 1
+        elif isinstance(tile, int):
+            found[axis] = tile  # a loop of its own walks it
         elif axis in kernel.within or axis == kernel.graph.rank:
             found[axis] = 1  # a loop of its own, or one shard
         elif sizes is not None and axis in sizes:

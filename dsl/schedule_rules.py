@@ -109,6 +109,8 @@ def _cuts(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective]
         )
     for axis, item in tiles.items():
         if isinstance(item.value, int) and axis in kernel.axes and axis not in grid and axis != schedule.stream:
+            if axis in kernel.inner and schedule.stream:
+                continue  # a loop of its own walks it, within the one over the stream
             if axis in kernel.held:
                 why = "it is reduced over and also stored, so it is streamed or whole"
                 fix = f"`stream {axis}`, or `{axis}=all`" if axis in kernel.streamable else f"`{axis}=all`"
@@ -119,7 +121,7 @@ def _cuts(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective]
                 why = "it is not in `grid`, so it is whole"
                 fix = f"add `{axis}` to `grid`, or `{axis}=all`"
             else:
-                why = "it is reduced inside another reduction, so it is whole"
+                why = "no loop of its own can walk it here, so it is whole"
                 fix = f"`{axis}=all`"
             yield Diagnostic("tile-of-whole", f"`tile {axis}={item.value}`: {why}", item.span, fix=fix)
 

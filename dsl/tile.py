@@ -134,6 +134,7 @@ class TileKernel:
     hosts: dict[Term, Value] = field(default_factory=dict)
     riders: dict[str, str] = field(default_factory=dict)  # block axes with one index a tile -> their fine axis
     bounded: dict[str, str] = field(default_factory=dict)  # axes walked or held within the block of a grid axis
+    inner: tuple[str, ...] = ()  # reduced axes that a loop of their own walks wherever their sum is needed
     multiplied: set[str] = field(default_factory=set)  # dims of matrix products
     reversed_axis: str | None = None  # the grid axis that longest_first walks backwards
     warnings: list[str] = field(default_factory=list)

@@ -60,7 +60,9 @@ def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
     for n in kernel.body:
         if isinstance(n, Loop):
             nested = [x for x in n.body if isinstance(x, Loop)]
-            loops += [(n, x) for x in nested] or [(None, n)]
+            if not nested or any(isinstance(x, Op) and x.out is not None and x.out.dims for x in n.body):
+                loops.append((None, n))
+            loops += [(n, x) for x in nested]
     trips: list[list[int]] = [[] for _ in loops]
     for start in blocks:
         values = scalars(kernel.body, kernel, known, given, {axis: start} if axis else {}, {})

@@ -40,7 +40,7 @@ class Coordinates(Regions):
             return self.coarse(axis, self.k.riders[axis], places)
         key = ("axis", axis, id(self.starts.get(axis)))
         if key not in self.places:
-            if axis in self.k.loops and axis not in self.starts:
+            if axis in (*self.k.loops, *self.k.inner) and axis not in self.starts:
                 raise NotLowered(f"axis `{axis}` is read outside its stream")
             start = self.starts[axis] if axis in self.starts else self.const(0)
             value = start

@@ -116,10 +116,6 @@ class Passes(Values):
         first = self.map("*", self.place(self.k.bounded[axis], {}).value, step, name=f"{axis}_begin")
         return first, self.map("min", self.map("+", first, step), self.extent_value(axis), name=f"{axis}_end")
 
-    def forget(self) -> None:
-        """Places inside a region that has closed."""
-        self.places = {k: p for k, p in self.places.items() if self.home.get(p.value, 0) < len(self.scopes)}
-
     def variable(self, t: Term, first: float | bool | int, name: str) -> Value:
         dtype = t.dtype
         value = self.emit("full", (), first, self.dims(t.axes), dtype, name)

@@ -70,7 +70,9 @@ class Regions:
         # what the loops walk: their axes, and the blocks that ride on them
         self.walked = {*kernel.loops, *(c for c, f in kernel.riders.items() if f in kernel.loops)}
         self.weights = pivots(outputs.values(), self.walked, kernel.bounded.values())
-        self.order = {a: i for i, a in enumerate((*kernel.grid, *kernel.bounded, *kernel.loops, *kernel.whole))}
+        self.order = {
+            a: i for i, a in enumerate((*kernel.grid, *kernel.bounded, *kernel.loops, *kernel.inner, *kernel.whole))
+        }
         self.titles = {t: n for n, t in kernel.graph.names.items()}
         for n, t in kernel.graph.names.items():
             core, scale = pull_scale(self.g, t, False)

@@ -82,16 +82,33 @@ def assign_roles(
             lengths[a] = length
         else:
             outer.append(a)
+    inner = tuple(
+        a
+        for a in facts.reduced
+        if isinstance(schedule.tile.get(a), int)
+        and a not in (*grid, *stream, *facts.blocked, *facts.kept, *facts.written, *riders)
+    )
+    lengths |= {a: int(schedule.tile[a]) for a in inner}
     whole = tuple(
         dict.fromkeys(
             a
             for a in (*facts.seen, *facts.reduced)
-            if a not in (*grid, *stream, *outer, *bounded, *riders) and _held(graph, a, facts)
+            if a not in (*grid, *stream, *outer, *bounded, *riders, *inner) and _held(graph, a, facts)
         )
     )
     padded = frozenset(a for a in whole if a not in powers_of_two)
     return TileKernel(
-        name, graph, schedule, grid, lengths, whole, padded, (*outer, *stream), riders=riders, bounded=bounded
+        name,
+        graph,
+        schedule,
+        grid,
+        lengths,
+        whole,
+        padded,
+        (*outer, *stream),
+        riders=riders,
+        bounded=bounded,
+        inner=inner,
     )
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dsl.algebra import NEUTRAL, bottomless, factors, pull_scale
 from dsl.syntax import Span
 from dsl.terms import FLOATS, INTEGERS, Term
-from dsl.tile import DotAttr, Value
+from dsl.tile import DotAttr, Loop, Op, Value
 from dsl.tiling.coordinates import Place, Places
 from dsl.tiling.masks import Masks
-from dsl.tiling.regions import LOW_FLOATS, NotLowered, Pivot
+from dsl.tiling.regions import LOW_FLOATS, NotLowered, Pivot, Scope
 
 LOG2E = 1.4426950408889634
 LOWEST = -3.4028234663852886e38  # stands for -inf as a maximum where a mask may hide everything
@@ -237,11 +237,46 @@ class Values(Masks):
             return p.reference
         if t in self.variables:
             return self.variables[t]
+        if any(a in self.k.inner and a not in self.starts for a in t.attr[1]):
+            return self.walked_inside(t, places)
         product = self.contraction(t, places)
         if product is not None:
             a, b, attr, dims = product
             return self.emit("dot", (a, b), attr, dims, attr.out, self.title(t, "product"))
         return self.partial(t, places)
+
+    def walked_inside(self, t: Term, places: Places) -> Value:
+        """A sum over an axis that has a loop of its own, right where the sum is needed."""
+        (axis, *more), kind = [a for a in t.attr[1] if a in self.k.inner], t.attr[0]
+        step = {"sum": "+", "prod": "*", "max": "max", "min": "min", "any": "or", "all": "and"}[kind]
+        if more:
+            raise NotLowered(f"a sum over both `{axis}` and `{more[0]}` has no lowering yet", fix=f"tile {axis}=all")
+        dims = self.dims([a for a in t.axes if a not in places])
+        name = self.title(t, "acc")
+        first = self.emit("full", (), NEUTRAL[kind], dims, t.dtype, name)
+        total = Value(name, dims, t.dtype)
+        self.home[total] = len(self.scopes) - 1
+        self.here().append(Op("set", None, (first,), total))
+        start = Value(f"{axis}0", (), "i32")
+        loop = Loop(axis, start, self.const(0), self.extent_value(axis), True, [])
+        self.scopes.append(Scope(loop.body, axis, True))
+        self.starts[axis], self.home[start] = start, len(self.scopes) - 1
+        product = self.contraction(t, places)
+        if product is None:
+            joined = self.emit("map", (total, self.partial(t, places)), step, dims, t.dtype, name)
+        else:
+            a, b, attr, dims_ = product
+            joined = self.emit("dot", (a, b, total), attr, dims_, t.dtype, name)
+        self.here().append(Op("set", None, (joined,), total))
+        self.scopes.pop()
+        del self.starts[axis]
+        self.here().append(loop)
+        self.forget()
+        return total
+
+    def forget(self) -> None:
+        """Places inside a region that has closed."""
+        self.places = {k: p for k, p in self.places.items() if self.home.get(p.value, 0) < len(self.scopes)}
 
     def partial(self, t: Term, places: Places | None = None) -> Value:
         kind, axes = t.attr[0], t.attr[1]

@@ -183,6 +183,9 @@ FAMILY: dict[str, Member] = {
         "kernel chosen\nin x[r c] f32, b[c] bool\nout y[r c] f32\ny = where(b, x, 0) + c\n",
         ({"x": (9, 48), "b": (48,)},),
     ),
+    "linear_cross_entropy": Member(
+        _example("linear_cross_entropy"), ({"x": (70, 150), "w": (200, 150), "t": (70,)},), index_below={"t": 200}
+    ),
     "batched": Member(BATCHED, ({"a": (2, 40, 48), "w": (2, 72, 48)},)),
 }
 

@@ -203,6 +203,9 @@ def attention(w: Writer) -> list[V]:
         if w.chance(0.5):
             results.append(V(f"{x.text} + log({total_v.text})", rest, level=ROUGH, size=8))
     o = w.dress(o, 2)
+    if not w.schedule and w.chance(0.15):  # the head dim by blocks, in a loop of its own
+        w.schedule += [f"tile {m}={w.rng.choice((16, 32))} {n}={w.rng.choice((32, 64))} {d}=16"]
+        w.schedule += [f"grid {' '.join((*batch, m))}", f"stream {n} stages=2"]
     return [*results, o]
 
 

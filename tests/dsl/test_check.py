@@ -39,7 +39,6 @@ CASES = [
     ("attention", "tile m=128 n=64", "tile m=128 g=2 n=64", "b200"),
     ("attention", "tile m=128 n=64", "tile m=128", "b200"),
     ("attention", "tile m=128 n=64", "tile m=128 n=all", "b200"),
-    ("attention", "tile m=128 n=64", "tile m=128 n=64 d=64", "b200"),
     ("attention", "tile m=128 n=64", "tile m=128 n=64 e=64", "b200"),
     ("attention", "tile m=128 n=64", "tile m=all n=64", "b200"),
     ("attention", "grid b h m", "grid b h m n", "b200"),

@@ -147,3 +147,9 @@ def test_sla_is_the_masked_dense_form():
     weight = (q.softmax(-1) @ k.softmax(-1).mT) * dense(marg)
     lin = weight @ v / (weight.sum(-1, keepdim=True) + 1e-6)
     close(found["o"], sparse + lin @ w)
+
+
+def test_linear_cross_entropy():
+    x = draw(x=(9, 20), w=(31, 20)) | {"t": np.random.default_rng(3).integers(0, 31, 9)}
+    found = evaluate(program("linear_cross_entropy"), x)["loss"]
+    close(found, F.cross_entropy(t(x["x"]) @ t(x["w"]).T, t(x["t"]), reduction="none"))

@@ -34,6 +34,7 @@ SIZES = {
     "layernorm": {"r": 100, "c": 4096},
     "softmax": {"r": 100, "c": 4096},
     "swiglu": {"r": 512, "c": 1024, "f": 256},
+    "linear_cross_entropy": {"r": 512, "c": 1024, "v": 4096},
     "batched_gemm": {"b": 4, "m": 512, "n": 256, "k": 1024},
     "split_k_gemm": {"m": 16, "n": 256, "k": 8192},
     "int8_gemm": {"m": 512, "n": 256, "k": 1024},
