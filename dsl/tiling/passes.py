@@ -98,7 +98,7 @@ class Passes(Values):
             self.scopes[-1].body.append(loop)
             self.forget()
         for t in running:
-            self.pivots[t].reference = self.pivots[t].variable
+            self.pivots[t].reference, self.pivots[t].scores = self.pivots[t].variable, None
         self.done |= set(reductions)
 
     def open_outer(self, axis: str) -> Loop:
@@ -137,7 +137,7 @@ class Passes(Values):
         for t in running:
             p = self.pivots[t]
             scores = self.guarded(self.eval(p.core), p.core, t.attr[1], -math.inf)
-            self.remember(p.core, scores)
+            p.scores = scores
             top = self.reduced("max", scores, t.attr[1], p.variable.name.removesuffix("_max") + "_top")
             if p.factor is not None:
                 top = self.map("*", top, self.scalar(p.factor), name=top.name)

@@ -42,13 +42,17 @@ class Scope:
 
 @dataclass
 class Pivot:
-    """A running reference: `reference` is what the current region subtracts, in the domain of `factor`."""
+    """A running reference: `reference` is what the current region subtracts, in the domain of `factor`.
+
+    `scores`: the core with -inf in its padding, while its block lasts; everything else reads the core as it is.
+    """
 
     term: Term
     core: Term
     factor: Term | None
     variable: Value
     reference: Value
+    scores: Value | None = None
 
 
 class Regions:

@@ -23,9 +23,6 @@ class Values(Masks):
     def key(self, t: Term, places: Places) -> tuple[object, ...]:
         return ("term", t, tuple((a, id(p)) for a, p in sorted(places.items()) if a in t.axes))
 
-    def remember(self, t: Term, v: Value, places: Places | None = None) -> None:
-        self.scopes[self.home.get(v, len(self.scopes) - 1)].memo[self.key(t, places or {})] = v
-
     def eval(self, t: Term, places: Places | None = None) -> Value:
         places = {a: p for a, p in (places or {}).items() if a in t.axes}
         key = self.key(t, places)
@@ -171,10 +168,10 @@ class Values(Masks):
             reference = self.map("*", self.eval(x, places), self.const(LOG2E))
         else:
             return None
-        value = self.eval(core, places)
+        below = pivot is not None and u is pivot.term.args[0]
+        value = pivot.scores if pivot is not None and below and pivot.scores is not None else self.eval(core, places)
         if factor is not None:
             value = self.map("*", value, self.scalar(factor))
-        below = pivot is not None and u is pivot.term.args[0]
         return self.power(self.map("-", value, reference), name, below)
 
     def power(self, x: Value, name: str, below: bool) -> Value:
@@ -219,13 +216,12 @@ class Values(Masks):
             core, factor = self.scaled(u, True)
             self.titles.setdefault(core, self.title(u, "s"))
             scores = self.guarded(self.eval(core), core, x.attr[1], -math.inf)
-            self.remember(core, scores)
             top = self.reduced("max", scores, x.attr[1], self.title(u, "s") + "_max")
             if bottomless(self.g, u):
                 top = self.map("max", top, self.const(LOWEST), name=top.name)  # a row may be masked out whole
             if factor is not None:
                 top = self.map("*", top, self.scalar(factor), name=top.name)
-            found = Pivot(x, core, factor, top, top)
+            found = Pivot(x, core, factor, top, top, scores)
             self.scopes[min(self.home.get(top, 0), len(self.scopes) - 1)].maxima[x] = found
         return found
 

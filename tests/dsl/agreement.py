@@ -86,7 +86,11 @@ class _Shaken(_Meaning):
         return self.shaken(found) if self.noise > 2.0**-20 else found
 
     def contraction(self, product: Any, over: Any) -> Named:
-        before, self.noise = self.noise, 2.0**-9
+        narrow = {"e5m2": 2.0**-3, "e4m3": 2.0**-4}  # an undeclared operand may be rounded to the declared one's dtype
+        given = {t.dtype for t in self.algorithm.inputs} | {
+            t.dtype for s in self.algorithm.statements for t in s.targets
+        }
+        before, self.noise = self.noise, max((narrow[d] for d in given & narrow.keys()), default=2.0**-9)
         try:
             return super().contraction(product, over)
         finally:

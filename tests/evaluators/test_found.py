@@ -49,6 +49,15 @@ FOUND: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "in x[r c] int8, w[c e] int8\nout y[r e] f32\ny = sum[c](x * w) * 0.01\n\nschedule\ntile e=all\n",
         {"x": (3, 37), "w": (37, 19)},
     ),
+    "scores that are read beside their softmax": (
+        "in x[b m] f32, w[b k] f32\nout y[b k] f32\nu[k m] = sum[b](w * softmax[m](x))\ny = sum[m](u * x)\n",
+        {"x": (20, 23), "w": (20, 25)},
+    ),
+    "a norm beside a log-sum-exp": (
+        "in x[r c] f32\nout y[r] f32, z[r c] f32\nm[r] = max[c](x)\ny = m + log(sum[c](exp(x - m)))\n"
+        "z = x * rsqrt(mean[c](x * x))\n",
+        {"x": (4, 37)},
+    ),
     "a param named as the launcher names its scalars": (
         "in x[r c] f32\nout y[r c] f32\nparam scale f32 = 0.5\ny = x * rsqrt(C) * scale\n",
         {"x": (3, 5)},
