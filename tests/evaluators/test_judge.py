@@ -52,8 +52,8 @@ def spoiled(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[str], str]) -> Non
     """Lets the lowering emit another source than it should."""
     true = dsl.lowering.lower
 
-    def lower(program: Program, hw: Hardware, sizes: Any = None) -> Lowered:
-        lowered = true(program, hw, sizes)
+    def lower(program: Program, hw: Hardware, sizes: Any = None, **options: Any) -> Lowered:
+        lowered = true(program, hw, sizes, **options)
         source = spoil(lowered.source)
         assert source != lowered.source
         return replace(lowered, source=source, interpretable=source)

@@ -77,8 +77,8 @@ def pool() -> Iterator[WorkerPool]:
 def judge(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, source: str) -> Evaluation:
     true = dsl.lowering.lower
 
-    def lower(*args: Any) -> Any:
-        return replace(true(*args), source=source, interpretable=source, entry="attention")
+    def lower(*args: Any, **options: Any) -> Any:
+        return replace(true(*args, **options), source=source, interpretable=source, entry="attention")
 
     monkeypatch.setattr(dsl.lowering, "lower", lower)
     return LocalEvaluator(seed=1, pool=pool).evaluate(JOB.seed, JOB, hardware("cpu"))
