@@ -62,6 +62,7 @@ IDIOMS: tuple[Mapping[str, Value], ...] = (
         "order": "longest_first",
         "persistent": "on",
         "stream stages": 2,
+        "tile": 128,  # of each axis but one that a single contraction walks: a group of warps needs rows
         "roles mma": 2,
         "order l2": 8 << 20,
         "issue": "next_contraction",
@@ -245,7 +246,7 @@ class Space:
             found: dict[str, Program] = {}
             for idiom in IDIOMS:
                 program = parent.program
-                for name, value in idiom.items():
+                for name, value in _spelt_out(idiom, program):
                     allowed = None if self.open is None else self.open.get(name, ())
                     try:
                         knob = knob_named(program, self.hw, name)
@@ -340,6 +341,21 @@ class Space:
         from dsl.anatomy import anatomies
 
         return frozenset(a for kernel in anatomies(program) for a in kernel.streamable)
+
+
+def _spelt_out(idiom: Mapping[str, Value], program: Program) -> Iterator[tuple[str, Value]]:
+    """The knobs of an idiom, `tile` for each axis of the first kernel that it is meant for."""
+    from dsl.anatomy import anatomies
+
+    kernel = anatomies(program)[0]
+    rows = {a for c in kernel.contractions for a in (*c.rows, *c.columns)} | (
+        {a for c in kernel.contractions for a in c.tiled} if len(kernel.contractions) > 1 else set()
+    )
+    for name, value in idiom.items():
+        if name == "tile":
+            yield from ((f"tile {axis}", value) for axis in sorted(rows))
+        else:
+            yield name, value
 
 
 def key_of(program: Program) -> str:
