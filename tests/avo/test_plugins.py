@@ -149,3 +149,13 @@ def test_a_missing_file_and_a_wrong_kind_are_mistakes(tmp_path: Path) -> None:
     path.write_text("TARGET = 3\n")
     with pytest.raises(UserMistake, match="is int, not an avo Target"):
         plugins.load("target", f"{path}:TARGET")
+
+
+def test_a_recorded_table_is_named_by_its_path(tmp_path: Path) -> None:
+    table = Path(__file__).parents[2] / "benchmarks" / "data" / "tables" / "gemm_4096.json"
+    judge = plugins.create("evaluator", f"recorded:{table}", {"jobs": 2})
+    assert [t.name for t in judge.tables] == ["gemm_4096"]
+    for name, said in (("recorded", "recorded:PATH"), (f"recorded:{tmp_path}", "no *.json in this folder")):
+        with pytest.raises(UserMistake) as told:
+            plugins.create("evaluator", name, {})
+        assert said in str(told.value) and ".py" not in str(told.value)
