@@ -11,6 +11,8 @@ import math
 from dsl.anatomy import Anatomy, Contraction, Load, Sizes
 from dsl.hardware import Hardware
 from dsl.schedule import KernelSchedule
+from dsl.syntax import Number
+from dsl.tiling.roles import LONGEST_BLOCK
 
 BITS = {"f32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "int8": 8, "i32": 32, "bool": 8}
 BITS |= {"mxfp8": 8, "mxfp4": 4, "nvfp4": 4}
@@ -41,12 +43,19 @@ def lengths(kernel: Anatomy, schedule: KernelSchedule, sizes: Sizes | None) -> d
         elif isinstance(tile, int):
             found[axis] = tile  # a loop of its own walks it
         elif axis in kernel.within or axis == kernel.graph.rank:
-            found[axis] = 1  # a loop of its own, or one shard
+            found[axis] = _block(kernel, axis)  # one block, a loop of its own, or one shard
         elif sizes is not None and axis in sizes:
             found[axis] = 2 ** math.ceil(math.log2(max(1, sizes[axis])))
         else:
             found[axis] = SMALLEST_WHOLE
     return found
+
+
+def _block(kernel: Anatomy, axis: str) -> int:
+    """The length of the block that a tile holds of an axis reduced within blocks; 1 where a loop walks it."""
+    ratios = (x.ratio for x in kernel.graph.axes.values() if x.fine == axis)
+    length = next((r.value for r in ratios if isinstance(r, Number) and isinstance(r.value, int)), 1)
+    return length if length <= LONGEST_BLOCK and length & (length - 1) == 0 else 1
 
 
 def load_bytes(kernel: Anatomy, load: Load, held: dict[str, int]) -> int:

@@ -141,9 +141,9 @@ def _decisions(
     if hw.arch == SPECIALISED and kernel.contractions and schedule.stream:
         yield from _of_roles(kernel, schedule, len(grid) > 1)
     for axis in kernel.inner:
-        block = schedule.tile.get(axis)
-        if schedule.stream not in (None, axis) and isinstance(block, int):
-            yield "tile", axis, block, _with((16, 32, 64, 128, 256), block), True  # a loop of its own
+        length = schedule.tile.get(axis)
+        if schedule.stream not in (None, axis) and isinstance(length, int):
+            yield "tile", axis, length, _with((16, 32, 64, 128, 256), length), True  # a loop of its own
     if len(grid) > 1:
         name, args = schedule.order
         orders: list[Value] = ["row", *(f"grouped({n})" for n in (4, 8, 16))]

@@ -69,7 +69,8 @@ class Expressions(Page):
                 source = x.source if below else f"tl.minimum({x.source}, {most})"
                 return Text(f"exp2_one_in_{share}({source})", ATOM, out.dims, x.reads)
             case "select":
-                flag, a, b = (self.text(x) for x in n.args)
+                flag, *branches = (self.text(x) for x in n.args)
+                a, b = (self.broadcast(x, out.dims) for x in branches)
                 source = f"{a.at(TERNARY + 1)} if {flag.source} else {b.at(TERNARY)}"
                 return Text(source, TERNARY, out.dims, a.reads | b.reads, (flag.source, a.source, b.source))
             case "cast":

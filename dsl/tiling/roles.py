@@ -14,6 +14,7 @@ from dsl.tile import TileKernel
 from dsl.tiling.regions import NotLowered
 
 STREAM_BLOCK = 64
+LONGEST_BLOCK = 1024  # of an axis reduced within blocks, that a tile holds; longer ones are walked
 
 
 @dataclass
@@ -78,7 +79,7 @@ def assign_roles(
             if not length or length % lengths.get(a, 1):
                 raise NotLowered(f"blocks of `{block}` are no multiple of the tile of `{a}`", fix=f"tile {a}=...")
             continue
-        if length and length & (length - 1) == 0 and length <= 1024:
+        if length and length & (length - 1) == 0 and length <= LONGEST_BLOCK:
             lengths[a] = length
         else:
             outer.append(a)

@@ -53,6 +53,12 @@ FOUND: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "in x[b m] f32, w[b k] f32\nout y[b k] f32\nu[k m] = sum[b](w * softmax[m](x))\ny = sum[m](u * x)\n",
         {"x": (20, 23), "w": (20, 25)},
     ),
+    "a flag between a value and its turned self": (
+        "in x[m n] f32\nout y[m] f32\nparam causal bool = true\nv[n m] = where(n < m + 5, x, -inf)\n"
+        "s[m n] = where(not causal or m >= n, v, -inf)\nz[m] = max[n](s)\ny = z + log(sum[n](exp(s - z)))\n\n"
+        "schedule\nkernels v | y\ntile m=16 n=128\ngrid m\nstream n\n",
+        {"x": (20, 150)},
+    ),
     "a norm beside a log-sum-exp": (
         "in x[r c] f32\nout y[r] f32, z[r c] f32\nm[r] = max[c](x)\ny = m + log(sum[c](exp(x - m)))\n"
         "z = x * rsqrt(mean[c](x * x))\n",
