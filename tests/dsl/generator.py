@@ -38,7 +38,7 @@ def rows(w: Writer) -> list[V]:
             mean = mean if mean.startswith("mean") else f"{mean} / {c.upper()}"
             x = replace(x, text=f"{x.text} * rsqrt({mean} + 1e-3)", dtype="f32", declared=False, level=max(x.level, 1))
         elif kind == "softmax":
-            if w.chance(0.4):
+            if w.chance(0.75):
                 x = masked(w, x, w.rng.choice(lead[-1:]), c, lead[:-1])[0]
             x = V(f"softmax[{c}]({x.text}) * {w.extents[c]}", x.axes, level=max(x.level, CLOSE), size=20)
         elif kind == "reduce":
@@ -168,10 +168,10 @@ def attention(w: Writer) -> list[V]:
     elif kind < 0.4:
         s = V(f"{w.ref(s)} + {w.input((m, n)).text}", s.axes, level=ROUGH, size=8)
     full = True
-    for _ in range(w.rng.choice((0, 1, 1, 2))):
+    for _ in range(w.rng.choice((0, 1, 1, 2, 2))):
         s, kept = masked(w, w.let(s), m, n, batch)
         full = full and kept and s.level == ROUGH
-    if w.chance(0.15):
+    if w.chance(0.2):
         crit = top_blocks(w, m, n, batch)
         s, full = V(f"where({crit.text}, {w.ref(s)}, -inf)", w.union(s, V("", (m, n))), level=ROUGH), False
     s = w.let(s)
@@ -224,9 +224,9 @@ def top_blocks(w: Writer, m: str, n: str, batch: tuple[str, ...]) -> V:
     crit = w.let(V(f"{w.rng.choice(('topk', 'bottomk'))}[{nb}]({x.text}, {count})", x.axes, "bool", level=EXACT))
     if w.chance(0.85):
         w.cut.append(crit.text)
-    if w.chance(0.3):
+    if w.chance(0.7):
         w.schedule += [f"tile {m}={r} {n}={r}", f"grid {' '.join((*batch, m))}", f"stream {n} stages=2"]
-        w.schedule += [f"skip {crit.text}"] * w.chance(0.5)
+        w.schedule += [f"skip {crit.text}"] * w.chance(0.8)
     return crit
 
 
@@ -254,7 +254,9 @@ def blocks(w: Writer) -> list[V]:
     nb = w.blocks(n, r)
     x = w.dress(w.input((*lead, n)), 1)
     x = w.let(w.tamed(x))
-    kind = w.rng.choice(("mean", "sum", "scale", "quantize", "both", "running", "normed", "chain"))
+    kind = w.rng.choice(
+        ("mean", "sum", "scale", "quantize", "both", "running", "normed", "chain", "quantize", "quantize", "running")
+    )
     if kind in ("mean", "sum", "scale", "normed"):
         f = {"mean": "mean", "sum": "sum", "normed": "max"}.get(kind, w.rng.choice(("mean", "min", "max")))
         over = (*lead, nb)

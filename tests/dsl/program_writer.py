@@ -164,7 +164,8 @@ class Writer:
             (f"1 / (1 + {x} * {x})", 1, False), (f"{x} / 3", v.size, False), (f"0.5 * {x} - 1", v.size + 1, False),
             (f"{x} - {x} * 0.25", v.size, False), (f"exp(-abs({x}))", 1, False),
         ]  # fmt: skip
-        if v.level == EXACT:
+        if v.level == EXACT and self.chance(0.7):
+            forms = []
             forms += [(f"floor({x} * 2)", 2 * v.size, False), (f"where({x} > 0.25, {x}, 0.1 * {x})", v.size, False)]
             forms += [(f"where({x} != {x}, 1, {x})", v.size, False), (f"where({x} <= -0.5, 0.5, {x})", v.size, False)]
         text, size, positive = self.rng.choice(forms)
@@ -261,7 +262,7 @@ class Writer:
             "blocks": lambda: (self.input((self.blocks(m, 16), self.blocks(n, 16)), "bool").text, False),
             "two conjuncts": lambda: (f"{m} >= {n} and {self.input((n,), 'bool').text}", False),
         }
-        kind = self.rng.choice(list(kinds))
+        kind = self.rng.choice([*kinds, "flag", "blocks"])
         if kind == "flag" and "causal" in self.param_lines:
             kind = "causal"
         self.masks.append(kind)

@@ -74,10 +74,6 @@ def _read(original: Any, self: Coordinates, tensor: str, dtype: str, at: tuple[P
     return original(self, tensor, dtype, tuple(replace(p, checked=False) for p in at))
 
 
-def _base(original: Any, self: Values, t: Any, places: Any) -> Any:
-    return self.pivots[t].reference if t in self.pivots else original(self, t, places)
-
-
 def _selected(original: Any, self: Values, t: Any, places: Any) -> Any:
     known = self.g.make("map", (t.args[1], self.g.const(1)), "+", (), "i32")
     return original(self, self.g.make("select", (t.args[0], known), t.attr, t.axes, t.dtype), places)
@@ -121,7 +117,6 @@ IN_THE_TILE_PROGRAM: dict[str, Plant] = {
         "members",
         lambda s, a, b: s.graph.make("ratio", (), b, (), "i32") if b else s.graph.extent(a),
     ),
-    "a maximum in base 2 that leaves as it is": _changed(Values, "reduction", _base),
     "the blocks between the edges left out": _changed(Passes, "ranges", _split),
     "comparisons that let equals through": _changed(
         Regions, "map", lambda f, s, g, *a, **k: f(s, {"<": "<=", ">": ">="}.get(g, g), *a, **k)
