@@ -328,7 +328,7 @@ def _room(
         )
         return
     if sizes is not None and schedule.load == "tma":
-        yield from _rows(kernel, lengths(kernel, schedule, sizes), found, sizes)
+        yield from _rows(kernel, schedule, found, sizes)
     need = shared_bytes(kernel, schedule, hw, sizes)
     if need > hw.shared_bytes:
         has = hw.shared_bytes // KIB
@@ -342,13 +342,14 @@ def _room(
         )
 
 
-def _rows(kernel: Anatomy, held: dict[str, int], found: dict[str, Effective], sizes: Sizes) -> Iterator[Diagnostic]:
+def _rows(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective], sizes: Sizes) -> Iterator[Diagnostic]:
     """Descriptors take rows of whole 16 bytes; what goes by descriptor is decided in `dsl.tiling.coordinates`."""
     at = found["load"].directive.span if "load" in found else Span()
+    held, cut = lengths(kernel, schedule, sizes), {*grid_of(kernel, schedule), schedule.stream, *kernel.within}
     moved = [(x.tensor, x.axes, x.dtype) for x in kernel.loads if x.plain]
     moved += [(n, axes, dtype) for n, (axes, dtype) in zip(kernel.writes, kernel.stores, strict=False)]
     for name, axes, dtype in moved:
-        length = [held.get(a, 1) for a in axes]
+        length = [held.get(a, 1) if a in cut or a not in held else 2 for a in axes]  # whole axes are dims at any length
         if not axes or axes[-1] not in sizes or length[-1] < 2 or sum(n > 1 for n in length) < 2 or dtype not in BYTES:
             continue
         if sizes[axes[-1]] * BYTES[dtype] % 16:

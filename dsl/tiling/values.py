@@ -217,10 +217,10 @@ class Values(Masks):
             self.titles.setdefault(core, self.title(u, "s"))
             scores = self.guarded(self.eval(core), core, x.attr[1], -math.inf)
             top = self.reduced("max", scores, x.attr[1], self.title(u, "s") + "_max")
-            if bottomless(self.g, u):
-                top = self.map("max", top, self.const(LOWEST), name=top.name)  # a row may be masked out whole
             if factor is not None:
                 top = self.map("*", top, self.scalar(factor), name=top.name)
+            if bottomless(self.g, u):  # a row may be masked out whole; after the factor, or it overflows to -inf again
+                top = self.map("max", top, self.const(LOWEST), name=top.name)
             found = Pivot(x, core, factor, top, top, scores)
             self.scopes[min(self.home.get(top, 0), len(self.scopes) - 1)].maxima[x] = found
         return found

@@ -59,6 +59,11 @@ FOUND: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "schedule\nkernels v | y\ntile m=16 n=128\ngrid m\nstream n\n",
         {"x": (20, 150)},
     ),
+    "an empty row of scores in base 2": (
+        "in x[m d] bf16, w[n d] bf16\nout y[m n] f32\ns[m n] = sum[d](x * w) / 4\n"
+        "y = softmax[n](where(m >= n + 3, s, -inf))\n\nschedule\ntile m=16\ngrid m\nexponent exp2\n",
+        {"x": (20, 33), "w": (18, 33)},
+    ),
     "a norm beside a log-sum-exp": (
         "in x[r c] f32\nout y[r] f32, z[r c] f32\nm[r] = max[c](x)\ny = m + log(sum[c](exp(x - m)))\n"
         "z = x * rsqrt(mean[c](x * x))\n",
