@@ -139,7 +139,9 @@ class Expressions(Page):
             # & and | bind tighter than comparisons, so those need parentheses
             return Text(f"{args[0].at(ADD)} {word} {args[1].at(ADD)}", level - 2 if scalar else level, out.dims, reads)
         if function == "not":
-            return Text(f"not {args[0].at(ATOM)}" if not out.dims else f"~{args[0].at(ATOM)}", UNARY, out.dims, reads)
+            if not out.dims:  # `not` binds looser than `|` and every comparison
+                return Text(f"not {args[0].at(ATOM)}", TERNARY, out.dims, reads)
+            return Text(f"~{args[0].at(ATOM)}", UNARY, out.dims, reads)
         if function == "neg":
             return Text(f"-{args[0].at(UNARY)}", UNARY, out.dims, reads)
         if function in CALLS:

@@ -64,6 +64,11 @@ FOUND: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "y = softmax[n](where(m >= n + 3, s, -inf))\n\nschedule\ntile m=16\ngrid m\nexponent exp2\n",
         {"x": (20, 33), "w": (18, 33)},
     ),
+    "a negated flag beside a mask": (
+        "in x[m n] f32\nout y[m n] f32\nparam causal bool = true\nv[m n] bool = not causal or m >= n\n"
+        "y = where(v and n < 3, x, 0)\n",
+        {"x": (4, 5)},
+    ),
     "a norm beside a log-sum-exp": (
         "in x[r c] f32\nout y[r] f32, z[r c] f32\nm[r] = max[c](x)\ny = m + log(sum[c](exp(x - m)))\n"
         "z = x * rsqrt(mean[c](x * x))\n",
