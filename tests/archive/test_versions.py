@@ -18,17 +18,24 @@ from archive import Archive, ArchiveError, Held, Hypothesis, Spend, migrations, 
 from archive.documents import SCORE_RULE
 from evaluators.evaluation import Status, score
 
-V1 = Path(__file__).with_name("v1.sql")
+DUMPS = [Path(__file__).with_name(f"v{version}.sql") for version in range(1, migrations.VERSION)]
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """An archive as version 1 wrote it."""
+@pytest.fixture(params=DUMPS, ids=lambda dump: dump.stem)
+def old(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """An archive as an older version wrote it."""
     path = tmp_path / "old.db"
     connection = sqlite3.connect(path)
-    connection.executescript(V1.read_text())
+    connection.executescript(request.param.read_text())
     connection.close()
     return path
+
+
+def version(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    found: int = connection.execute("SELECT version FROM avo_archive").fetchone()[0]
+    connection.close()
+    return found
 
 
 def shape(path: Path) -> dict[str, list[tuple[object, ...]]]:
@@ -58,7 +65,7 @@ def check_contents(archive: Archive) -> None:
     assert archive.notes()[0].body == "a note"
 
 
-def test_what_version_1_wrote_is_read_today(old: Path) -> None:
+def test_what_older_versions_wrote_is_read_today(old: Path) -> None:
     with open_archive(old) as archive:
         check_contents(archive)
     with open_archive(old, readonly=True) as archive:
@@ -92,16 +99,17 @@ def tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("tomorrow")
 def test_an_older_archive_is_upgraded_after_a_backup(old: Path) -> None:
+    written = version(old)
     with pytest.raises(
-        ArchiveError, match=r"schema version 1, this avo needs \d+\. Opening it for writing upgrades it"
+        ArchiveError, match=rf"schema version {written}, this avo needs \d+\. Opening it for writing upgrades it"
     ):
         open_archive(old, readonly=True)
     with open_archive(old) as archive:
         check_contents(archive)
     assert sqlite3.connect(old).execute("SELECT mood FROM runs").fetchall() == [("better",)]
     assert sqlite3.connect(old).execute("SELECT version FROM avo_archive").fetchall() == [(migrations.VERSION,)]
-    backup = old.with_name("old.db.v1.backup")
-    assert sqlite3.connect(backup).execute("SELECT version FROM avo_archive").fetchall() == [(1,)]
+    (backup,) = old.parent.glob(f"old.db.v{written}.backup")
+    assert version(backup) == written
     assert sqlite3.connect(backup).execute("SELECT count(*) FROM candidates").fetchall() == [(4,)]
     with open_archive(old, readonly=True) as archive:
         check_contents(archive)
@@ -115,10 +123,11 @@ def test_a_step_that_fails_changes_nothing(old: Path, monkeypatch: pytest.Monkey
         connection.execute(text("no SQL at all"))
 
     monkeypatch.setitem(migrations.STEPS, migrations.VERSION, broken)
+    written = version(old)
     with pytest.raises(ArchiveError, match="the database refused"):
         open_archive(old)
     connection = sqlite3.connect(old)
-    assert connection.execute("SELECT version FROM avo_archive").fetchall() == [(1,)]
+    assert version(old) == written
     assert connection.execute("SELECT count(*) FROM candidates").fetchall() == [(4,)]
     assert "mood" not in [r[1] for r in connection.execute("PRAGMA table_info(runs)")]
 
@@ -129,9 +138,10 @@ def test_without_a_backup_there_is_no_upgrade(old: Path, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "rename", full)
+    written = version(old)
     with pytest.raises(ArchiveError, match=r"backup that has to come first failed .*make room for \d+ MiB"):
         open_archive(old)
-    assert sqlite3.connect(old).execute("SELECT version FROM avo_archive").fetchall() == [(1,)]
+    assert version(old) == written
     assert list(old.parent.glob("*.backup*")) == []
 
 
