@@ -43,11 +43,11 @@ def encode(frame: Frame) -> list[bytes]:
     except (TypeError, ValueError, RecursionError) as error:
         raise WireError(f"the body of a frame has to be JSON: {error}") from None
     total = sum(map(len, blobs))
-    _check_lengths(len(header), total)
+    _check_lengths(len(header), total, (MAX_HEADER, MAX_BLOBS))
     return [_HEAD.pack(MAGIC, len(header), total), header, *blobs]
 
 
-def _check_lengths(header: int, blobs: int, most: tuple[int, int] = (MAX_HEADER, MAX_BLOBS)) -> None:
+def _check_lengths(header: int, blobs: int, most: tuple[int, int]) -> None:
     if header > most[0]:
         raise WireError(f"a header of {header} bytes is over the limit of {most[0]}")
     if blobs > most[1]:
