@@ -46,7 +46,8 @@ def unfit(name: str, error: Mapping[str, Any]) -> str:
 def unknown(kind: str, word: str, known: Iterable[str]) -> str:
     """`unknown KIND 'WORD'; did you mean 'X'? known: X, ...` with the nearest name first."""
     names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=len(names) or 1, cutoff=0.5)
+    same = [n for n in names if n.lower() == word.lower()]  # of one letter, say, which nothing else is near to
+    near = list(dict.fromkeys([*same, *difflib.get_close_matches(word, names, n=len(names) or 1, cutoff=0.5)]))
     ordered = [*near, *(n for n in names if n not in near)]
     hint = f"; did you mean '{near[0]}'?" if near else ";"
     return f"unknown {kind} '{word}'{hint} known: {', '.join(ordered) or 'none'}"

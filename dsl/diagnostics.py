@@ -50,5 +50,6 @@ class ProgramError(Exception):
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """The known word most like `word`, or "" where none is near."""
-    found = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    same = [k for k in known if k.lower() == word.lower()]  # of one letter, say, which nothing else is near to
+    found = same or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return found[0] if found else ""

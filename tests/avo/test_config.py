@@ -102,3 +102,11 @@ def test_a_word_in_place_of_sizes_names_a_set_of_the_target() -> None:
         retarget(job, ["d46"])
     with pytest.raises(UserMistake, match="unknown set of workloads of swiglu 'long'"):
         retarget(target("swiglu"), ["long"])
+
+
+def test_a_name_in_another_case_is_the_nearest() -> None:
+    from avo.errors import unknown
+    from dsl.diagnostics import nearest
+
+    assert unknown("axis", "R", ["c", "r"]) == "unknown axis 'R'; did you mean 'r'? known: r, c"
+    assert nearest("R", ["c", "r"]) == "r" and nearest("z", ["c", "r"]) == ""
