@@ -202,3 +202,15 @@ def test_a_thousand_candidates_and_a_single_one(browser: Browser, pages: dict[st
     page = browser.open(pages["single"], width=360)
     assert page.evaluate("document.querySelectorAll('[role=treeitem]').length") == 1
     clean(page)
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_runs_of_any_length_are_drawn_at_every_size(browser: Browser, tmp_path: Path, count: int) -> None:
+    path = write_page(sample(count), tmp_path / "run.html")
+    assert path.stat().st_size < 25_000_000
+    for width in (360, 1024, 1600):
+        page = browser.open(path, width=width)
+        clean(page)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        drawn = page.evaluate("document.querySelectorAll('[role=treeitem]').length")
+        assert drawn == count if count <= 2000 else drawn >= 2000
