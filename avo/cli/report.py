@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -90,13 +89,8 @@ def _serve(archive: str | None, run: int | None, port: int) -> None:
 
 def write_page(model: ReportModel, place: Path) -> Path:
     """Write the HTML file; returns its full path. Raises UserMistake."""
-    from avo.errors import UserMistake
+    from avo.files import write_text
     from avo.report import render_html
 
-    try:
-        place.write_text(render_html(model), encoding="utf-8")
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise  # the machine's fault, and told as such
-        raise UserMistake(f"cannot write {place}: {error.strerror or error}") from None
+    write_text(place, render_html(model), force=True)
     return place.resolve()
