@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from avo.errors import UserMistake
@@ -53,7 +52,8 @@ def jobs(evaluator: str) -> int:
     Stored with the run, which goes on with it on any machine: proposal k depends on it.
     """
     from avo.config import DEFAULT_JOBS
+    from evaluators.process import cores
 
     if evaluator != "measured":
         return DEFAULT_JOBS
-    return max(DEFAULT_JOBS, min(32, round(1.5 * (os.cpu_count() or 1))))
+    return max(DEFAULT_JOBS, min(32, round(1.5 * cores())))

@@ -20,7 +20,6 @@ import gzip
 import itertools
 import json
 import math
-import os
 import queue
 import random
 import shutil
@@ -52,6 +51,7 @@ from evaluators.inputs import generator
 from evaluators.judge import environment
 from evaluators.loading import complete, seed_program
 from evaluators.pool import WorkerPool
+from evaluators.process import cores
 from evaluators.slots import DEVICE_MEMORY
 from evaluators.target import Target, Workload
 from evaluators.targets import target
@@ -207,8 +207,7 @@ class Recorder:
         devices = [] if flags.simulate else matching(local_devices(), self.hw)
         self.device: dict[str, Any] = devices[0].model_dump(mode="json") if devices else {}
         self.cache = Path(tempfile.mkdtemp(prefix="avo-table-"))
-        cores = os.cpu_count() or 2
-        self.compilers = max(1, min(cores - 2, 32))
+        self.compilers = max(1, min(cores() - 2, 32))
         self.compile_pool = WorkerPool(self.compilers, settings={"TRITON_CACHE_DIR": str(self.cache)})
         settings = {"TRITON_CACHE_DIR": str(self.cache)}
         settings |= {"CUDA_VISIBLE_DEVICES": self.device.get("uuid", "")}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import math
-import os
 import platform
 import shutil
 import tempfile
@@ -28,6 +27,7 @@ from evaluators.failures import Crash, OutOfMemory, TaskError, Timeout, WorkerFa
 from evaluators.gates import _params
 from evaluators.inputs import extents, generator
 from evaluators.pool import Reply, WorkerPool
+from evaluators.process import cores
 from evaluators.timing import Measurement, Ratio, Regime, State
 
 if TYPE_CHECKING:
@@ -204,8 +204,7 @@ class Bench:
         self.facts = (list(devices) if devices is not None else matching(local_devices(), hardware))[0]
         self._cache = Path(tempfile.mkdtemp(prefix="avo-compiled-"))
         self._lease = Lease(self.facts.uuid)
-        cores = os.cpu_count() or 1
-        settings = {"TORCHINDUCTOR_COMPILE_THREADS": str(min(32, cores)), "TRITON_CACHE_DIR": str(self._cache)}
+        settings = {"TORCHINDUCTOR_COMPILE_THREADS": str(min(32, cores())), "TRITON_CACHE_DIR": str(self._cache)}
         settings["TORCHINDUCTOR_CACHE_DIR"] = str(self._cache / "inductor")
         settings |= {"CUDA_VISIBLE_DEVICES": self.facts.uuid, "HIP_VISIBLE_DEVICES": str(self.facts.index)}
         if simulate:
@@ -214,7 +213,7 @@ class Bench:
             self._lease.take(wait_s=60.0)
         self._pool = WorkerPool(1, memory_bytes=DEVICE_MEMORY, settings=settings)
         self._pool.warm(("device",))
-        self._compilers = 0 if simulate else max(1, cores - 2)
+        self._compilers = 0 if simulate else max(1, cores() - 2)
         self._compiling: WorkerPool | None = None
         self._device: dict[str, Any] = {}
         self._ceilings: dict[str, dict[str, Any]] = {}

@@ -8,7 +8,6 @@ worker: a spare one, its device checked, takes the next call.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from evaluators.gates import Bench, Case, Evidence, Rejected
 from evaluators.inputs import extents, generator, pairings
 from evaluators.judge import LocalEvaluator
 from evaluators.pool import WorkerPool
+from evaluators.process import cores
 from evaluators.slots import Queue, Slot
 from evaluators.target import Workload
 from evaluators.timing import RACING, NoiseFloor, Regime, Sample
@@ -74,8 +74,8 @@ class Measuring(LocalEvaluator):
         if not found:
             raise NoDevice(f"no {hardware.name} is here")
         self._cache = CompileCache()
-        cores = os.cpu_count() or 2
-        self.compilers = compilers or max(1, min(cores if simulate else cores - CORES_LEFT, 64))
+        every = cores()
+        self.compilers = compilers or max(1, min(every if simulate else every - CORES_LEFT, 64))
         pool = pool or WorkerPool(self.compilers, settings={"TRITON_CACHE_DIR": str(self._cache.folder)})
         super().__init__(jobs, seed, compile_timeout=compile_timeout, pool=pool)
         self._own_pool = True

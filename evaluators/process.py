@@ -56,6 +56,13 @@ class Stale(WorkerFailure):
     """The worker had died while it was idle: no candidate's fault, another worker takes the call."""
 
 
+def cores() -> int:
+    """Cores that this process may use: under taskset or in a container they are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def environment(kind: str, home: Path, settings: Mapping[str, str] | None = None) -> dict[str, str]:
     """The whole environment of a worker that lives in `home`. One thread each, for the workers are the parallelism.
 

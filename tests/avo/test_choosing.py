@@ -54,9 +54,9 @@ def test_without_a_known_device_times_are_predicted(machine: Any) -> None:
 
 
 def test_a_device_gets_candidates_from_every_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    monkeypatch.setattr("evaluators.process.cores", lambda: 16)
     assert choosing.jobs("measured") == 24 and choosing.jobs("local") == choosing.jobs("predicted") == 2
-    monkeypatch.setattr("os.cpu_count", lambda: 200)
+    monkeypatch.setattr("evaluators.process.cores", lambda: 200)
     assert choosing.jobs("measured") == 32
-    monkeypatch.setattr("os.cpu_count", lambda: None)
+    monkeypatch.setattr("evaluators.process.cores", lambda: 1)
     assert choosing.jobs("measured") == 2
