@@ -1,0 +1,198 @@
+"""Programs and schedules that `gluon_device.py` checks and times. `NAME@64`: with head dim 64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+ATTENTION = """
+kernel attention
+in  q[b h m d] {t}, k[b g n d] {t}, v[b g n e] {t}
+out o[b h m e] {t}
+axis g = h // (H // G)
+param causal bool
+s[b h m n] = sum[d](q * k) * rsqrt(D)
+c[b h m n] = where(not causal or m >= n, s, -inf)
+o = sum[n](softmax[n](c) * v)
+
+schedule
+{schedule}"""
+LSE = """
+kernel lse
+in  q[b h m d] {t}, k[b g n d] {t}, v[b g n e] {t}
+out o[b h m e] {t}, lse[b h m] f32
+axis g = h // (H // G)
+param causal bool
+s[b h m n] = sum[d](q * k) * rsqrt(D)
+c[b h m n] = where(not causal or m >= n, s, -inf)
+top[b h m] = max[n](c)
+total[b h m] = sum[n](exp(c - top))
+lse = log(total) + top
+o = sum[n](exp(c - top) * v) / total
+
+schedule
+{schedule}"""
+WINDOW = """
+kernel window
+in  q[b h m d] {t}, k[b g n d] {t}, v[b g n e] {t}
+out o[b h m e] {t}
+axis g = h // (H // G)
+param window int = 150
+s[b h m n] = sum[d](q * k) * rsqrt(D)
+c[b h m n] = where(m >= n and m - n < window, s, -inf)
+o = sum[n](softmax[n](c) * v)
+
+schedule
+{schedule}"""
+SCHEDULE = """tile m=128 n=128
+grid b h m
+order longest_first l2=8MiB
+persistent
+stream n stages=2
+split masked
+load tma
+roles load=1 mma=2
+registers load=24 mma=240
+hold q registers
+issue next_contraction
+rescale always
+reduce rows=per_thread
+exponent exp2
+"""
+GEMM = """
+kernel gemm
+in  a[m k] {t}, b[k n] {t}, bias[n] f32
+out c[m n] {t}
+c = relu(sum[k](a * b) + bias)
+
+schedule
+{schedule}"""
+GEMM_SCHEDULE = """tile m=128 n=256 k=64
+grid m n
+order grouped(8)
+persistent
+stream k stages=3
+load tma
+roles load=1 mma=2
+registers load=24 mma=240
+"""
+MATMUL = """
+kernel matmul
+in  a[m k] {t}, b[k n] {t}
+out c[m n] {t}
+c = sum[k](a * b)
+
+schedule
+{schedule}"""
+
+
+FP8 = """
+kernel matmul
+in  a[m k] {t}, b[n k] {t}
+out c[m n] bf16
+c = sum[k](a * b)
+
+schedule
+{schedule}"""
+PRODUCTS = (GEMM, MATMUL, FP8)
+
+
+def edited(schedule: str, **changes: str | None) -> str:
+    """The schedule with the lines of some directives replaced, or left out (None)."""
+    lines = [x for x in schedule.splitlines() if x.split()[0] not in changes]
+    return "\n".join([*lines, *(v for v in changes.values() if v)]) + "\n"
+
+
+# name -> (program, dtype, schedule, what is checked)
+CASES: dict[str, tuple[str, str, str]] = {
+    "attention": (ATTENTION, "bf16", SCHEDULE),
+    "fp16": (ATTENTION, "f16", SCHEDULE),
+    "in_order": (ATTENTION, "bf16", edited(SCHEDULE, issue=None, hold=None)),
+    "shared_q": (ATTENTION, "bf16", edited(SCHEDULE, hold=None)),
+    "lazy": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)")),
+    "across": (ATTENTION, "bf16", edited(SCHEDULE, reduce=None)),
+    "n64": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=128 n=64")),
+    "stages3": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=128 n=64", stream="stream n stages=3")),
+    "one_tile": (ATTENTION, "bf16", edited(SCHEDULE, persistent=None)),
+    "one_group": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=64 n=128", roles="roles load=1 mma=1")),
+    "spec": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative")),
+    "spec_shared": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative", hold=None)),
+    "spec_n64": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative", tile="tile m=128 n=64")),
+    "spec_fp16": (ATTENTION, "f16", edited(SCHEDULE, rescale="rescale speculative")),
+    "l2_4": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=4MiB")),
+    "l2_16": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=16MiB")),
+    "l2_32": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=32MiB")),
+    "row": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first")),
+    "n64_4": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=128 n=64", stream="stream n stages=4")),
+    "wide": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=256 n=64", hold=None)),
+    "lazy_shared": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", hold=None)),
+    "direct_n64": (ATTENTION, "bf16", edited(SCHEDULE, hold="hold o registers", tile="tile m=128 n=64")),
+    "direct_n64_lazy": (
+        ATTENTION,
+        "bf16",
+        edited(SCHEDULE, hold="hold o registers", tile="tile m=128 n=64", rescale="rescale lazy(8)"),
+    ),
+    "direct_n64_spec": (
+        ATTENTION,
+        "bf16",
+        edited(SCHEDULE, hold="hold o registers", tile="tile m=128 n=64", rescale="rescale speculative"),
+    ),
+    "gemm_direct": (GEMM, "bf16", edited(GEMM_SCHEDULE, stream="stream k stages=4", hold="hold c registers")),
+    "direct": (ATTENTION, "bf16", edited(SCHEDULE, hold="hold o registers")),
+    "lse": (LSE, "bf16", edited(SCHEDULE, hold=None)),
+    "lse_fp16": (LSE, "f16", edited(SCHEDULE, hold=None)),
+    "window": (WINDOW, "bf16", SCHEDULE),
+    "window_lazy": (WINDOW, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", tile="tile m=128 n=64")),
+    "d256": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=128 n=64", hold="hold o registers")),
+    "d256_lazy": (
+        ATTENTION,
+        "bf16",
+        edited(SCHEDULE, tile="tile m=128 n=64", hold="hold o registers", rescale="rescale lazy(8)"),
+    ),
+    "d256_spec": (
+        ATTENTION,
+        "bf16",
+        edited(SCHEDULE, tile="tile m=128 n=64", hold="hold o registers", rescale="rescale speculative"),
+    ),
+    "gemm": (GEMM, "bf16", GEMM_SCHEDULE),
+    "gemm_tall": (GEMM, "bf16", edited(GEMM_SCHEDULE, tile="tile m=256 n=128 k=64")),
+    "gemm_g4": (GEMM, "bf16", edited(GEMM_SCHEDULE, order="order grouped(4)")),
+    "gemm_g16": (GEMM, "bf16", edited(GEMM_SCHEDULE, order="order grouped(16)")),
+    "gemm_fp16": (GEMM, "f16", GEMM_SCHEDULE),
+    "gemm_128": (GEMM, "bf16", edited(GEMM_SCHEDULE, tile="tile m=128 n=128 k=64", stream="stream k stages=4")),
+    "matmul": (MATMUL, "bf16", GEMM_SCHEDULE),
+    "fp8": (FP8, "e4m3", edited(GEMM_SCHEDULE, tile="tile m=128 n=256 k=128")),
+    "matmul_k128": (MATMUL, "bf16", edited(GEMM_SCHEDULE, tile="tile m=128 n=128 k=128", stream="stream k stages=3")),
+}
+FIRST = ("attention", "in_order", "shared_q", "lazy", "n64", "one_group", "gemm", "gemm_128")
+
+
+def case(name: str) -> tuple[str, str, str]:
+    return CASES[name.partition("@")[0]]
+
+
+def dim(name: str) -> int:
+    """`lazy@64` is the case `lazy` with head dim 64."""
+    return int(name.partition("@")[2] or 128)
+
+
+def lowered(name: str) -> Any:
+    from dsl.hardware import hardware
+    from dsl.lowering import lower
+    from dsl.parser import parse
+
+    text, dtype, schedule = case(name)
+    return lower(
+        parse(text.format(t=dtype, schedule=schedule).lstrip()), hardware("h200"), {"d": dim(name), "e": dim(name)}
+    )
+
+
+def build(name: str) -> tuple[Callable[..., Any], str, Any]:
+    """(entry, language, module) of a case's program."""
+    from evaluators.compiler import load_source
+
+    found = lowered(name)
+    for w in found.warnings:
+        print(f"  {name}: {w.message}")
+    module = load_source(found.source)
+    return getattr(module, found.entry), found.language, module
