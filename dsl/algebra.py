@@ -282,27 +282,28 @@ def _tame(term: Term) -> bool:
     ) and not any(t.op == "const" and isinstance(t.attr, float) and not math.isfinite(t.attr) for t in term.walk())
 
 
-def bottomless(graph: Graph, term: Term) -> bool:
-    """Whether the value may be -inf: a mask put it there, or an input does (an additive mask); products of finite
-    numbers are finite."""
+def bottomless(graph: Graph, term: Term, inputs: bool = True) -> bool:
+    """Whether the value may be -inf: a mask put it there, or an input does (an additive mask; not where `inputs` are
+    taken as finite); products of finite numbers are finite."""
     match term.op:
         case "const":
             return term.attr == -math.inf
         case "input":
-            return term.dtype in ("f32", "f16", "bf16") and (term.attr in graph.inputs or term.attr in graph.bottomless)
+            may = inputs and (term.attr in graph.bottomless or term.attr in graph.inputs)
+            return (may or term.attr in graph.masked) and term.dtype in ("f32", "f16", "bf16")
         case "refine" | "cast":
-            return term.dtype in ("f32", "f16", "bf16") and bottomless(graph, term.args[0])
+            return term.dtype in ("f32", "f16", "bf16") and bottomless(graph, term.args[0], inputs)
         case "read":
-            return bottomless(graph, term.args[0])
+            return bottomless(graph, term.args[0], inputs)
         case "map" if term.attr in ("log", "log2"):
-            return True
+            return inputs or bottomless(graph, term.args[0], inputs)
         case "map" if term.attr in ("+", "-", "*", "/", "softdiv", "where", "neg", "max", "min"):
-            return any(bottomless(graph, a) for a in term.args)
+            return any(bottomless(graph, a, inputs) for a in term.args)
         case "reduce" if term.attr[0] in ("sum", "max", "min"):
             summed = term.args[0].op == "map" and term.args[0].attr == "*" and term.attr[0] == "sum"
-            return not summed and bottomless(graph, term.args[0])
+            return not summed and bottomless(graph, term.args[0], inputs)
         case "scan":
-            return bottomless(graph, term.args[0])
+            return bottomless(graph, term.args[0], inputs)
     return False
 
 

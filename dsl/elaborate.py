@@ -211,6 +211,7 @@ class _Elaborator:
         if target.name in self.stored:
             g.undeclared |= {target.name} if not term.declared else set()
             g.bottomless |= {target.name} if bottomless(g, term) else set()
+            g.masked |= {target.name} if bottomless(g, term, inputs=False) else set()
             term = g.make("input", (), target.name, axes, dtype)
         g.names[target.name] = term
         g.lines.setdefault(term, span)

@@ -50,9 +50,17 @@ def _arithmetic(f: Elementwise) -> Elementwise:
     return lambda *x: f(*map(_number, x))
 
 
+def _difference(x: NDArray, y: NDArray) -> NDArray:
+    """x - y; what a mask hid stays hidden: -inf less -inf is -inf, so that exp(x - max(x)) of an empty row is 0."""
+    z = np.asarray(np.subtract(x, y))
+    if z.dtype.kind == "f" and np.isnan(z).any():
+        z = np.where(np.isneginf(x) & np.isneginf(y), -math.inf, z)
+    return z
+
+
 OPERATORS: dict[str, Elementwise] = {
     "+": _arithmetic(np.add),
-    "-": _arithmetic(np.subtract),
+    "-": _arithmetic(_difference),
     "*": _arithmetic(np.multiply),
     "/": _arithmetic(np.true_divide),
     "//": _arithmetic(np.floor_divide),

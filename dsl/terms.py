@@ -85,7 +85,8 @@ class Graph:
     """A kernel's algorithm as terms. `tensors`: axes and dtype of everything stored in memory that it reads or writes.
 
     `names`: the term of each statement's left side; `lines`: where each term was first written. Of what is stored,
-    `bottomless` may hold -inf, and the lines of `undeclared` name no dtype, so that storing them changes nothing.
+    `bottomless` may hold -inf, in `masked` a mask puts it there, and the lines of `undeclared` name no dtype, so that
+    storing them changes nothing.
     """
 
     axes: dict[str, Axis] = field(default_factory=dict)
@@ -97,6 +98,7 @@ class Graph:
     lines: dict[Term, Span] = field(default_factory=dict)
     rank: str | None = None
     bottomless: set[str] = field(default_factory=set)
+    masked: set[str] = field(default_factory=set)
     undeclared: set[str] = field(default_factory=set)
     _interned: dict[tuple[Any, ...], Term] = field(default_factory=dict, repr=False)
 

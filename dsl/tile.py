@@ -128,7 +128,7 @@ class TileKernel:
     grid: tuple[str, ...]
     lengths: dict[str, int]
     whole: tuple[str, ...]
-    padded: frozenset[str]
+    padded: tuple[str, ...]
     loops: tuple[str, ...]
     body: list[Node] = field(default_factory=list)
     hosts: dict[Term, Value] = field(default_factory=dict)

@@ -97,7 +97,7 @@ def assign_roles(
             if a not in (*grid, *stream, *outer, *bounded, *riders, *inner) and _held(graph, a, facts)
         )
     )
-    padded = frozenset(a for a in whole if a not in powers_of_two)
+    padded = tuple(a for a in whole if a not in powers_of_two)
     return TileKernel(
         name,
         graph,

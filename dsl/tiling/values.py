@@ -146,7 +146,11 @@ class Values(Masks):
             if any(bottomless(self.g, x.args[0]) for x in weights):
                 empty = self.map("==", args[1], self.const(0.0))  # a mask may empty the slice: 0 / 0 is 0 there
                 args = (args[0], self.map("where", empty, self.const(1.0), args[1], name=args[1].name))
-        return self.map(function, *args, name=self.title(t, "t"))
+        value = self.map(function, *args, name=self.title(t, "t"))
+        if function == "-" and all(bottomless(self.g, a, inputs=False) for a in t.args):
+            hidden = self.map("==", args[0], self.const(-math.inf))  # -inf less -inf is -inf: it stays hidden
+            value = self.map("where", hidden, self.const(-math.inf), value, name=value.name)
+        return value
 
     def exponential(self, t: Term, places: Places) -> Value | None:
         """exp(u - x): one multiply-add and one exponential, in base 2 where the schedule says so."""
@@ -157,15 +161,20 @@ class Values(Masks):
             return self.const(1.0)  # the reference of this very block
         pivot = None if places else self.pivots.get(x) or self.still_maximum(u, x)
         name = self.title(t, "p")
+        empty = bottomless(self.g, u) and bottomless(self.g, x)
         if pivot is not None:
             reference = pivot.reference
             if u is pivot.term.args[0]:
                 core, factor = pivot.core, pivot.factor
             else:
                 core, factor = u, self.g.const(LOG2E) if self.log2 else None
-        elif self.log2:
+        elif self.log2 or empty:
             core, factor = self.scaled(u, False)
-            reference = self.map("*", self.eval(x, places), self.const(LOG2E))
+            reference = self.eval(x, places)
+            if self.log2:
+                reference = self.map("*", reference, self.const(LOG2E))
+            if empty:  # the weight of what a mask hid is 0, whatever the reference
+                reference = self.map("max", reference, self.const(LOWEST), name=reference.name)
         else:
             return None
         below = pivot is not None and u is pivot.term.args[0]

@@ -47,9 +47,13 @@ def emitted_values(pool: Any, program: Program, lowered: Lowered, inputs: Arrays
 
 
 def distance(wanted: Any, found: Any) -> float:
-    """The norm of the difference over that of the wanted value."""
+    """The norm of the difference over that of the wanted value; what both hold alike, NaN and infinities too, is no
+    difference."""
     with np.errstate(all="ignore"):
-        return float(np.linalg.norm(np.subtract(found, wanted, dtype=float)) / max(np.linalg.norm(wanted), 1e-6))
+        wanted, found = np.asarray(wanted, dtype=float), np.asarray(found, dtype=float)
+        off = np.where((found == wanted) | (np.isnan(found) & np.isnan(wanted)), 0.0, found - wanted)
+        size = np.linalg.norm(np.where(np.isfinite(wanted), wanted, 0.0))
+        return float(np.linalg.norm(off) / max(size, 1e-6))
 
 
 def disagreement(wanted: Arrays, found: Arrays, slack: Mapping[str, float] | None = None) -> str:

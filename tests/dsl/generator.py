@@ -171,6 +171,8 @@ def attention(w: Writer) -> list[V]:
     for _ in range(w.rng.choice((0, 1, 1, 2, 2))):
         s, kept = masked(w, w.let(s), m, n, batch)
         full = full and kept and s.level == ROUGH
+    if len(w.masks) > 1 and "suffix" in w.masks:  # it keeps other columns than the rest
+        full = False
     if w.chance(0.2):
         crit = top_blocks(w, m, n, batch)
         s, full = V(f"where({crit.text}, {w.ref(s)}, -inf)", w.union(s, V("", (m, n))), level=ROUGH), False

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from family import FAMILY
@@ -63,3 +67,21 @@ def test_what_has_no_lowering_says_so(text: str, said: str) -> None:
         lower(parse(text), hardware("h200"))
     (diagnostic,) = wrong.value.diagnostics
     assert diagnostic.rule == "not-lowered" and diagnostic.message == said
+
+
+def test_the_source_is_the_same_in_every_process() -> None:
+    """Sets of names have an order of their own in each process; what is emitted must not follow it."""
+    lines = (
+        "from pathlib import Path; from dsl.hardware import hardware; from dsl.lowering import lower",
+        "from dsl.parser import parse",
+        "for f in ('attention', 'flash_decoding', 'attention_backward'):",
+        "    print(lower(parse(Path(f'docs/examples/{f}.avo').read_text()), hardware('h200')).source)",
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", "\n".join(lines)], env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
+        ).stdout
+        for seed in range(3)
+    }  # fmt: skip
+    assert len(found) == 1

@@ -104,6 +104,21 @@ FOUND: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "in x[r c] bf16\nout y[r c] f32, z[r c] f32\ny = runsum[c](x)\nz = runmax[c](x)\n",
         {"x": (4, 37)},
     ),
+    "the log-sum-exp of rows that a mask empties": (
+        "in x[m n] f32\nout y[m] f32\ns[m n] = where(n >= 5 and m >= n, x, -inf)\nz[m] = max[n](s)\n"
+        "y = z + log(sum[n](exp(s - z)))\n",
+        {"x": (8, 9)},
+    ),
+    "the log-sum-exp of rows that a mask empties, their maximum stored": (
+        "in x[m n] f32\nout y[m] f32\ns[m n] = where(n >= 5 and m >= n, x, -inf)\nz[m] = max[n](s)\n"
+        "y = z + log(sum[n](exp(s - z)))\n\nschedule\nkernels z | y\n",
+        {"x": (8, 9)},
+    ),
+    "a difference of what a mask hid": (
+        "in x[m n] f32\nout y[m n] f32, p[m n] f32\ns[m n] = where(m >= n + 2, x, -inf)\nz[m] = max[n](s)\n"
+        "y = s - z\np = exp(y)\n\nschedule\nkernels z | y | p\n",
+        {"x": (5, 9)},
+    ),
     "a float that becomes an integer, halves to even": (
         "in x[r c] f32\nout y[r c] i32, z[r c] bool\ny = i32(x * 4 + 0.5)\nz = bool(floor(x))\n",
         {"x": (4, 37)},
