@@ -179,7 +179,9 @@ class MeasuredEvaluator(Measuring):
         adopted = self._adopted.get(case.target.name)
         if adopted is None:
             return None
-        before = Case(text=adopted.text, target=case.target, wanted=case.wanted, hardware=case.hardware)
+        before = Case(
+            text=adopted.text, target=case.target, wanted=case.wanted, hardware=case.hardware, ticket=case.ticket
+        )
         try:
             self._compile(before, bench)
             self._look_gate(before, bench)
@@ -218,6 +220,8 @@ class MeasuredEvaluator(Measuring):
         mean = NoiseFloor(self.noise.deviation / math.sqrt(count), self.noise.bias, self.noise.pairs)
         values: list[float] = []
         while True:
+            if values and self._outrun(case, champion, timed):
+                return Standing("slower", sum(values) / len(values), math.inf, len(values))
             order = "BA" if len(values) % 2 else "AB"
             found = self._segments(case, case.target.workloads, order, champion.lowered, timed)
             logs = []
@@ -228,6 +232,13 @@ class MeasuredEvaluator(Measuring):
             standing = racing.standing(values, mean, self.rules)
             if standing.outcome != "open":
                 return standing
+
+    def _outrun(self, case: Case, champion: Champion, timed: Timed) -> bool:
+        """Whether another has become the incumbent since the race began that this one, by its look, cannot reach."""
+        now = self._champions.get(case.target.name, champion)
+        look = now.looks.get(_device(case), {}) if now is not champion else {}
+        ratio = _geometric(timing.median(timed.own[n]) / s for n, s in look.items() if n in timed.own)
+        return ratio > self.rules.drop_above
 
     def _settle(self, case: Case, timed: Timed, champion: Champion | None, standing: Standing | None) -> None:
         """Puts the measured seconds beside the predicted ones, and makes a better program the incumbent."""

@@ -11,12 +11,13 @@ import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsl.lowering.lowered import Launch, Lowered
 from evaluators import errors, gates, timing
+from evaluators.building import Builders
 from evaluators.compile_cache import CompileCache
 from evaluators.device import DeviceFacts, NoDevice, local_devices, matching
 from evaluators.device_jobs import arm, correct, job
@@ -85,7 +86,7 @@ class Measuring(LocalEvaluator):
         self.warnings = [w for f in found for w in f.warnings()]
         self.slots = list(slots) if slots is not None else self._leased(found, simulate)
         self._queue = Queue(self.slots)
-        self._threads = ThreadPoolExecutor(max_workers=self.compilers, thread_name_prefix="avo-compile")
+        self._builders = Builders(self.compilers)
         self.noise: NoiseFloor | None = None
         self._lock_counts = threading.Lock()
         self._counts: dict[str, int] = {}
@@ -110,7 +111,7 @@ class Measuring(LocalEvaluator):
         return free
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._builders.close()
         for slot in self.slots:
             slot.close()
         super().close()
@@ -155,31 +156,54 @@ class Measuring(LocalEvaluator):
         return {name: round(sum(s.parts.get(name, 0.0) for s in self.slots), 2) for name in names}
 
     def _compile_gate(self, case: Case, bench: Bench) -> Evidence:
-        """As everywhere; then the sizes that correctness will run, so that the device only launches."""
+        """As everywhere, and the sizes that correctness will run beside it, so that the device only launches."""
         self._cache.used()
         lowered = gates.lower_step(case)
         gates.insist_room(case, lowered)
-        self._build(case, case.target.workloads, bench.compiler.compile)
-        evidence = gates.compile_gate(case, bench)
-        self._build(case, case.target.checks, bench.compiler.fill)
+        if case.ticket is None:
+            case.ticket = self._queue.ticket()
+        timed = self._specialised(case, lowered, case.target.workloads)
+        checks = self._specialised(case, lowered, case.target.checks)
+        facts = [self._build(case, 0, *timed[key], bench.compiler.compile) for key in timed]
+        rest = [self._build(case, 1, *checks[key], bench.compiler.fill) for key in checks if key not in timed]
+        try:
+            self._await(facts)
+            evidence = gates.compile_gate(case, bench)
+            self._await(rest)
+        finally:
+            for future in rest:
+                future.cancel()
         return evidence
 
-    def _build(self, case: Case, workloads: Sequence[Workload], how: Callable[..., object]) -> None:
-        """All at once, each specialisation once; what is wrong with one of them the gate or the run will say."""
-        assert case.lowered is not None
-        lowered = case.lowered
+    def _specialised(
+        self, case: Case, lowered: Lowered, workloads: Sequence[Workload]
+    ) -> dict[str, tuple[str, Launch]]:
+        """What has to be compiled for these sizes, each once: those that differ in the number of programs share one."""
         distinct: dict[str, tuple[str, Launch]] = {}
         for workload in workloads:
             sizes, params = extents(case.sure.algorithm, workload), gates._params(case.sure, workload)
             for kernel in lowered.kernels:
-                x = kernel.specialise(sizes, params)  # sizes that differ in the number of programs alone share one
+                x = kernel.specialise(sizes, params)
                 distinct[repr((kernel.name, x.signature, x.constexprs, x.divisible, x.options))] = (kernel.name, x)
+        return distinct
 
-        def build(name: str, launch: Launch) -> None:
+    def _build(self, case: Case, after: int, name: str, launch: Launch, how: Callable[..., object]) -> Future[None]:
+        """In its turn; what is wrong with the kernel the gate or the run will say."""
+        assert case.lowered is not None and case.ticket is not None
+        source = case.lowered.source
+
+        def build() -> None:
             with contextlib.suppress(WorkerFailure):
-                how(lowered.source, name, launch, case.hardware)
+                how(source, name, launch, case.hardware)
 
-        list(self._threads.map(lambda pair: build(*pair), distinct.values()))
+        return self._builders.submit((case.ticket, after), build)
+
+    def _await(self, futures: Sequence[Future[None]]) -> None:
+        for future in futures:
+            try:
+                future.result()
+            except CancelledError:
+                raise Unavailable("the judge was closed while it compiled") from None
 
     def _look_gate(self, case: Case, bench: Bench) -> Evidence:
         """The emitted source on the device: small sizes with tails, and the cheapest public size of each setting of

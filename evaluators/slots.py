@@ -24,11 +24,12 @@ MISS_S = 4.0  # one kernel that the compile workers' cache did not have
 HEAT_S = 60.0
 COLD_S = 15.0  # without work for so long, the card is heated again before anything is timed
 SHORTLY = {"least_s": 0.5, "most_s": 2.0}
+SPARES = 2  # started and rehearsed beside the worker at work: faults in a row come faster than a start takes
 _FAULT = "avo device fault: "
 
 
 class Slot:
-    """One device: its lease, its workers (one at work and a spare), and how busy it has been.
+    """One device: its lease, its workers (one at work, and spares), and how busy it has been.
 
     simulate: no device at all; the worker runs on the CPU in the interpreter, for tests.
     """
@@ -42,7 +43,7 @@ class Slot:
         settings = {**visible, "TRITON_CACHE_DIR": str(cache), **(extra or {})}
         if simulate:
             settings |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
-        self._pool = WorkerPool(1 if simulate else 2, memory_bytes=DEVICE_MEMORY, settings=settings)
+        self._pool = WorkerPool(1 if simulate else 1 + SPARES, memory_bytes=DEVICE_MEMORY, settings=settings)
         self._lease = Lease(facts.uuid)
         self._lock = threading.Lock()
         self._simulated = simulate

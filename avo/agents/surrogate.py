@@ -82,7 +82,7 @@ class Surrogate:
         self._points = list(points)
         self.best = max(good, default=middle)
         gram = self._kernel(self._points, self._points) + _NOISE**2 * np.eye(len(points))
-        self._factor = np.linalg.cholesky(gram)
+        self._factor = _factor(gram)
         self._weights = np.linalg.solve(self._factor.T, np.linalg.solve(self._factor, rest - self._level))
 
     def predict(self, points: Sequence[Point]) -> tuple[Array, Array]:
@@ -147,6 +147,16 @@ class Corrected:
 
     def improvement(self, points: Sequence[Point], bonus: Sequence[float]) -> Array:
         return expected_improvement(*self.predict(points), self.best, bonus)
+
+
+def _factor(gram: Array) -> Array:
+    """Cholesky's factor. The distances are no metric (a word is as near to each number of a scale, however far apart
+    these are), so the matrix may have eigenvalues below 0: then it is that of the nearest matrix that has none."""
+    try:
+        return np.linalg.cholesky(gram)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(gram)
+        return np.linalg.cholesky((vectors * np.maximum(values, _NOISE**2)) @ vectors.T)
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float, bonus: Sequence[float]) -> Array:

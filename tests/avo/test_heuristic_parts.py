@@ -124,6 +124,18 @@ def test_a_failure_pulls_its_neighbours_down() -> None:
     assert mean[0] < mean[1]
 
 
+def test_distances_that_are_no_metric_are_fitted_all_the_same() -> None:
+    """`order l2 0` is a word beside sizes, as near to each as they are to none of each other: no Cholesky factor."""
+    sizes = [0, 4 << 20, 8 << 20, 16 << 20, 32 << 20]
+    settings = [{"order l2": l2, "stream stages": stages, "hold": h} for l2 in sizes for stages in (1, 6) for h in "ab"]
+    points = [Point(s, 0.0) for s in settings]
+    scores = [100.0 + (i * 7) % 11 for i in range(len(points))]
+    model = Surrogate(points, scores, deviation=3.0, effect=0.0)
+    mean, deviation = model.predict(points)
+    assert np.all(np.isfinite(mean)) and np.all(deviation > 0)
+    assert np.all(np.isfinite(model.improvement(points, [0.0] * len(points))))
+
+
 def test_distance() -> None:
     def apart(a: dict[str, int | str], b: dict[str, int | str]) -> float:
         return float(distances([a], [b])[0][0, 0])

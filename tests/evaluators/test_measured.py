@@ -98,6 +98,25 @@ def test_equal_programs_are_within_noise_after_all_blocks_but_no_more() -> None:
         assert found in ("within noise", "slower", "better") and blocks <= judge.rules.most
 
 
+def test_a_race_ends_when_another_has_become_the_incumbent_that_this_one_cannot_reach() -> None:
+    """On a second device one that takes half the time wins, while this one is in its first pair."""
+    races: list[str] = []
+
+    def meanwhile(source: str, task: str) -> None:
+        if task == "race" and "num_warps=8" in source:
+            races.append(source)
+            before = judge._champions["softmax"]
+            if before.name != "another":
+                looks = {device: {n: s / 2 for n, s in look.items()} for device, look in before.looks.items()}
+                judge._champions["softmax"] = replace(before, name="another", looks=looks)
+
+    with judging(SimulatedSlot(speed=speeds(w8=0.97e-3), trouble=meanwhile, noise=0.002)) as judge:
+        judge.evaluate(SEED, SOFTMAX, H200)
+        found = judge.evaluate(EIGHT, SOFTMAX, H200)
+    assert verdict(found) == ("slower", 1) and len(races) == 1  # it had won against the one that it began with
+    assert found.workloads[0].measured_s == pytest.approx(0.97e-3, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("failure", "status"),
     [
