@@ -1,0 +1,395 @@
+"""The same eighty Triton products of 4096 x 4096 x 4096, bf16, through KernelBench's evaluator and through avo's judge.
+
+python benchmarks/kernelbench_compare.py --kernelbench DIR --out FILE.json     on a machine with an H200
+python benchmarks/kernelbench_compare.py --simulate --out FILE.json            avo's part alone, small, on the CPU
+
+DIR is a checkout of KernelBench (github.com/ScalingIntelligence/KernelBench), of which nothing is kept here; what its
+utilities import for language models (openai, litellm) need not be installed. Eight schedules that a person would write
+down and nine variants of each, one knob or two away, are lowered by avo; both harnesses get that source.
+
+KernelBench: `eval_kernel_against_ref` on its own problem `1_Square_matrix_multiplication_`, in process, as its scripts
+do by default: 5 trials for correctness, 100 timed calls, then 100 of the reference. avo: the judge that `avo evolve`
+uses, twice. `ordinary` is as it comes: five small sizes with tails, each with a fresh seed and another distribution,
+and the size that is timed. `strict` adds five fresh seeds at 4096. Both race every candidate against the best so far;
+one is counted as accepted where at least five checks on fresh seeds passed and the 95% interval is within +-2%.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import math
+import random
+import statistics
+import subprocess
+import sys
+import time
+import types
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from dsl.check import errors
+from dsl.hardware import hardware
+from dsl.knobs import knobs, neighbours, set_knob
+from dsl.lowering import lower
+from dsl.parser import parse
+from dsl.printer import digest, print_program
+from evaluators.gates import Bench, Case, Evidence, exact_sizes
+from evaluators.judge import environment
+from evaluators.loading import complete
+from evaluators.measured import MeasuredEvaluator
+from evaluators.racing import Rules
+from evaluators.target import Target, Workload
+from evaluators.targets import target
+
+EXTENT = 4096
+FRESH = 5  # seeds at the size that is timed, as KernelBench's trials
+WITHIN = 0.02
+PROBLEM = "KernelBench/level1/1_Square_matrix_multiplication_.py"
+VARIANTS = 9
+BASES = (
+    "tile m=128 n=128 k=64\ngrid m n\norder grouped(8)\nstream k stages=3\nwarps 8\n",
+    "tile m=128 n=256 k=64\ngrid m n\norder grouped(8)\nstream k stages=3\nwarps 8\nload tma\n",
+    "tile m=128 n=128 k=64\ngrid m n\norder grouped(8)\nstream k stages=4\nwarps 4\nload tma\n",
+    "tile m=256 n=128 k=64\ngrid m n\norder grouped(4)\nstream k stages=3\nwarps 8\nload tma\n",
+    "tile m=64 n=128 k=64\ngrid m n\norder grouped(8)\nstream k stages=4\nwarps 4\n",
+    "tile m=128 n=64 k=64\ngrid m n\norder grouped(16)\nstream k stages=4\nwarps 4\nload tma\n",
+    "tile m=64 n=64 k=64\ngrid m n\norder grouped(8)\nstream k stages=4\nwarps 4\n",
+    "tile m=64 n=256 k=32\ngrid m n\norder grouped(8)\nstream k stages=4\nwarps 4\nload tma\n",
+)
+MODEL = """
+
+import torch as _torch
+
+class ModelNew(_torch.nn.Module):
+    def forward(self, A, B):
+        return {entry}(A, B)
+"""
+
+
+def at_4096(extent: int) -> Target:
+    """The target with that square alone; the hidden sizes stay avo's own, unless it is a small one for a trial."""
+    found = target("matmul")
+    square = Workload({"m": extent, "n": extent, "k": extent})
+    hidden = found.hidden if extent == EXTENT else (Workload({"m": 40, "n": 24, "k": 56}),)
+    return replace(found, workloads=(square,), hidden=hidden, sets={})
+
+
+def candidates(wanted: Target) -> list[str]:
+    """Programs: the eight, and of each nine others that avo's check accepts, one knob or two away."""
+    hw, rng = hardware("h200"), random.Random(8)
+    head = target("matmul").seed.partition("\nschedule\n")[0] + "\nschedule\n"
+    starts = [parse(head + base) for base in BASES]
+    found = {digest(start): print_program(start) for start in starts}
+    for start in starts:
+        mine = {digest(start): print_program(start)}
+        while len(mine) < 1 + VARIANTS:
+            program = start
+            for _ in range(rng.choice((1, 1, 2))):
+                knob = rng.choice([k for k in knobs(program, hw) if not k.chips and _ordinary(k.name)])
+                if near := neighbours(knob):
+                    program = set_knob(program, knob, rng.choice(near))
+            taken = digest(program) in found or digest(program) in mine
+            if taken or errors(program, hw, wanted.workloads[0].sizes) or not _fits(program, wanted):
+                continue
+            mine[digest(program)] = print_program(program)
+        found |= mine
+    return list(found.values())
+
+
+def _ordinary(name: str) -> bool:
+    return name in ("tile m", "tile n", "tile k", "stream stages", "warps", "load", "order", "persistent")
+
+
+def _fits(program: Any, wanted: Target) -> bool:
+    """Whether it lowers; what does not compile is left for both harnesses to find."""
+    try:
+        _source(print_program(program), wanted)
+    except Exception:
+        return False
+    return True
+
+
+def _source(text: str, wanted: Target) -> tuple[str, str]:
+    hw = hardware("h200")
+    case = Case(text=text, target=wanted, wanted=parse(wanted.seed), hardware=hw, program=parse(text))
+    found = lower(case.sure, hw, exact_sizes(case))
+    return found.source, found.entry
+
+
+# avo ------------------------------------------------------------------------------------------------------------------
+
+
+class Strict(MeasuredEvaluator):
+    """The judge with `FRESH` more seeds at the very size that is timed."""
+
+    def _look_gate(self, case: Case, bench: Bench) -> Evidence:
+        evidence = super()._look_gate(case, bench)
+        more = self._fresh_gate(case, bench, list(case.target.workloads) * FRESH)
+        return {**evidence, "cases": [*evidence["cases"], *more["cases"]]}
+
+
+def through_avo(programs: list[str], wanted: Target, strict: bool, minutes: float, simulate: bool) -> dict[str, Any]:
+    """Every candidate through the judge, as many at once as its compilers can take."""
+    chip = hardware("h200")
+    rules = Rules(drop_above=math.inf, hopeless_above=math.inf)  # nobody is dropped after a look: all get an interval
+    make = Strict if strict else MeasuredEvaluator
+    more: dict[str, Any] = {}
+    if simulate:
+        from evaluators.device import DeviceFacts
+
+        more = {"devices": [DeviceFacts(index=0, name="NVIDIA H200", uuid="GPU-simulated")], "simulate": True}
+    judge = make(chip, jobs=32, seed=8, rules=rules, **more)
+    started = time.monotonic()
+    try:
+        judge.evaluate(wanted.seed, wanted, chip)  # workers start, the card is heated, the seed is the first incumbent
+        began = time.monotonic()
+        ends = began + 60 * minutes
+        done: list[dict[str, Any]] = []
+
+        def one(text: str) -> None:
+            if time.monotonic() < ends:
+                done.append(_row(judge.evaluate(text, wanted, chip), text, time.monotonic() - began))
+
+        with ThreadPoolExecutor(judge.compilers + 8) as threads:
+            list(threads.map(one, programs))
+        spent = max((r["at_s"] for r in done), default=0.0)
+        return {
+            "rows": done,
+            "seconds": spent,
+            "start_s": began - started,
+            "busy_share": judge.busy_share,
+            "parts_s": judge.parts_s,
+            "noise": judge.noise.facts() if judge.noise else None,
+            "compilers": judge.compilers,
+            "faults": sum(s.faults for s in judge.slots),
+            "environment": {k: v for k, v in environment(chip).items() if k != "chip"},
+            "device": {**judge.slots[0].facts.model_dump(mode="json"), **judge.slots[0].worker},
+            "regime": judge.regime.facts(),
+        }
+    finally:
+        judge.close()
+
+
+def _row(found: Any, text: str, at: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"program": digest(parse(text)), "at_s": round(at, 2), "status": str(found.status)}
+    correctness, timing = found.gate("correctness"), found.gate("timing")
+    cases = correctness.evidence.get("cases", []) if correctness else []
+    row["checks"] = sum("reasons" not in c for c in cases)
+    row["full_size"] = sum("reasons" not in c and f"m={EXTENT}" in c["workload"].replace(" ", "") for c in cases)
+    row["pairs"] = timing.evidence.get("pairs") if timing else None
+    row["verdict"] = timing.evidence.get("verdict") if timing else None
+    row["message"] = found.message[:160]
+    if found.workloads and found.workloads[0].measured_s:
+        w = found.workloads[0]
+        low, high = w.detail["interval_s"]
+        row |= {"us": w.measured_s * 1e6, "within": math.sqrt(high / low) - 1}
+    row["accepted"] = row["status"] == "ok" and row["checks"] >= FRESH and row.get("within", 1.0) <= WITHIN
+    return row
+
+
+# KernelBench ----------------------------------------------------------------------------------------------------------
+
+
+def evaluator(checkout: Path) -> Any:
+    """KernelBench's module `eval`, from a checkout; what it needs for language models alone is stood in for."""
+    for name, names in {"dotenv": ("load_dotenv",), "openai": ("OpenAI",), "litellm": ("completion",)}.items():
+        try:
+            __import__(name)
+        except ImportError:
+            stand_in: Any = types.ModuleType(name)
+            for each in names:
+                setattr(stand_in, each, lambda *a, **k: None)
+            sys.modules[name] = stand_in
+    sys.path.insert(0, str(checkout / "src"))
+    from kernelbench import eval as found  # type: ignore[import-not-found]
+
+    return found
+
+
+def through_kernelbench(checkout: Path, sources: list[dict[str, str]], minutes: float, out: Path) -> None:
+    """In this process, one after another; a line for each as soon as it is known."""
+    import torch
+
+    began = time.monotonic()
+    module = evaluator(checkout)
+    reference = (checkout / PROBLEM).read_text()
+    torch.ones(1, device="cuda")
+    start_s = time.monotonic() - began
+    with out.open("w") as file:
+        file.write(json.dumps({"start_s": round(start_s, 2)}) + "\n")
+        began = time.monotonic()
+        for each in sources:
+            if time.monotonic() - began > 60 * minutes:
+                break
+            one = time.monotonic()
+            row: dict[str, Any] = {"program": each["program"]}
+            with contextlib.redirect_stdout(io.StringIO()):
+                try:
+                    found = module.eval_kernel_against_ref(
+                        reference,
+                        each["source"] + MODEL.format(entry=each["entry"]),
+                        num_correct_trials=FRESH,
+                        num_perf_trials=100,
+                        measure_performance=True,
+                        backend="triton",
+                        precision=torch.bfloat16,
+                        device=torch.device("cuda:0"),
+                    )
+                    row |= {"compiled": found.compiled, "correct": found.correctness, "us": found.runtime * 1e3}
+                    row["stats"] = found.runtime_stats
+                    row["message"] = str(
+                        {k: v for k, v in found.metadata.items() if "error" in k or "issue" in k or "exc" in k}
+                    )[:160]
+                    row["trials"] = found.metadata.get("correctness_trials")
+                except Exception as error:
+                    row |= {"raised": f"{type(error).__name__}: {error}"[:160]}
+            row |= {"seconds": round(time.monotonic() - one, 3), "at_s": round(time.monotonic() - began, 2)}
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+
+
+def beside(checkout: Path, sources: list[dict[str, str]], minutes: float, folder: Path) -> dict[str, Any]:
+    """KernelBench's part in a process of its own: a fault of a candidate ends it, and the next process goes on."""
+    rows: list[dict[str, Any]] = []
+    starts, ends, lost = 0.0, time.monotonic() + 60 * minutes, 0
+    began = time.monotonic()
+    while len(rows) < len(sources) and time.monotonic() < ends:
+        rest, file = sources[len(rows) :], folder / "kernelbench.part.jsonl"
+        listed = folder / "kernelbench.sources.json"
+        listed.write_text(json.dumps(rest))
+        command = [sys.executable, __file__, "--kernelbench", str(checkout), "--sources", str(listed)]
+        command += ["--out", str(file), "--minutes", f"{(ends - time.monotonic()) / 60:.3f}"]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, timeout=max(5.0, ends - time.monotonic() + 30), check=False)
+        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        if not lines:
+            break
+        starts += lines[0]["start_s"]
+        rows += lines[1:]
+        if len(rows) < len(sources) and time.monotonic() < ends:
+            lost += 1
+            rows.append({"program": sources[len(rows)]["program"], "raised": "its process ended"})
+        for each in (file, listed):
+            each.unlink(missing_ok=True)
+    inside = sum(r.get("seconds", 0.0) for r in rows)
+    return {"rows": rows, "seconds": inside, "start_s": starts, "wall_s": time.monotonic() - began, "lost": lost}
+
+
+# Together -------------------------------------------------------------------------------------------------------------
+
+
+def summary(found: dict[str, Any]) -> str:
+    """The table."""
+    lines = []
+    theirs = found.get("kernelbench")
+    pace = 0.0
+    if theirs and theirs["rows"]:
+        correct = sum(bool(r.get("correct")) for r in theirs["rows"])
+        pace = 60 * len(theirs["rows"]) / theirs["seconds"]
+        spreads = [
+            1.96 * r["stats"]["std"] / r["stats"]["mean"] / 10 for r in theirs["rows"] if r.get("stats")
+        ]  # of a mean over 100 calls
+        lines.append(
+            f"KernelBench: {len(theirs['rows'])} candidates in {theirs['seconds']:.1f} s: {pace:.1f} a minute; "
+            f"{correct} correct in 5 trials, 100 timed calls each; start {theirs['start_s']:.1f} s"
+        )
+        if spreads:
+            lines.append(f"    its 95% interval of a mean, if calls were independent: median +-{_percent(spreads)}")
+    for name in ("ordinary", "strict"):
+        ours = found.get(name)
+        if not ours or not ours["rows"]:
+            continue
+        rows = ours["rows"]
+        accepted = [r for r in rows if r["accepted"]]
+        mine = 60 * len(rows) / ours["seconds"]
+        lines.append(
+            f"avo, {name}: {len(rows)} candidates in {ours['seconds']:.1f} s: {mine:.1f} a minute"
+            + (f", {mine / pace:.1f}x" if pace else "")
+            + f"; {len(accepted)} accepted: {60 * len(accepted) / ours['seconds']:.1f} a minute"
+            + f"; device {ours['busy_share']:.0%} busy, {ours['compilers']} compilers, start {ours['start_s']:.1f} s"
+        )
+        lines.append(f"    statuses {dict(Counter(r['status'] for r in rows))}")
+        if accepted:
+            checks, full, pairs, within = ([r[k] for r in accepted] for k in ("checks", "full_size", "pairs", "within"))
+            lines.append(
+                f"    each accepted: {min(checks)} to {max(checks)} checks, {min(full)} of them at {EXTENT}; "
+                f"{min(pairs)} to {max(pairs)} pairs; interval median +-{_percent(within)}, widest +-{max(within):.2%}"
+            )
+        lines.append("    seconds of the device: " + ", ".join(f"{k} {v:.1f}" for k, v in ours["parts_s"].items()))
+        both = [
+            (r["us"], t["us"])
+            for r in accepted
+            for t in (theirs["rows"] if theirs else [])
+            if t["program"] == r["program"] and t.get("correct") and t["us"] > 0
+        ]
+        if len(both) > 3:
+            ratios = [a / b for a, b in both]
+            lines.append(
+                f"    times over KernelBench's: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to "
+                f"{max(ratios):.3f} ({len(both)} candidates; Spearman {_spearman(both):.3f})"
+            )
+    return "\n".join(lines)
+
+
+def _percent(values: list[float]) -> str:
+    return f"{statistics.median(values):.2%}"
+
+
+def _spearman(pairs: list[tuple[float, float]]) -> float:
+    from scipy.stats import spearmanr
+
+    return float(spearmanr([a for a, _ in pairs], [b for _, b in pairs]).statistic)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernelbench", type=Path, help="a checkout of KernelBench; left out: avo's part alone")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=6.0, help="of KernelBench's part; avo's take a third at most")
+    parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--count", type=int, default=len(BASES) * (1 + VARIANTS))
+    parser.add_argument("--sources", type=Path, help=argparse.SUPPRESS)  # KernelBench's part, in its own process
+    flags = parser.parse_args()
+    if flags.sources:
+        through_kernelbench(flags.kernelbench, json.loads(flags.sources.read_text()), flags.minutes, flags.out)
+        return 0
+    if flags.kernelbench and not (flags.kernelbench / PROBLEM).is_file():
+        parser.error(f"{flags.kernelbench} is no checkout of KernelBench: it has no {PROBLEM}")
+    wanted = complete(at_4096(64 if flags.simulate else EXTENT))
+    programs = candidates(wanted)[: flags.count]
+    sources = []
+    for text in programs:
+        source, entry = _source(text, wanted)
+        sources.append({"program": digest(parse(text)), "source": source, "entry": entry})
+    found: dict[str, Any] = {
+        "command": "python benchmarks/kernelbench_compare.py --kernelbench DIR",
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "extent": EXTENT,
+        "programs": dict(zip([s["program"] for s in sources], programs, strict=True)),
+    }
+
+    def write() -> None:
+        flags.out.parent.mkdir(parents=True, exist_ok=True)
+        flags.out.write_text(json.dumps(found, indent=1) + "\n")
+
+    for name in ("ordinary", "strict"):
+        found[name] = through_avo(programs, wanted, name == "strict", flags.minutes / 3, flags.simulate)
+        write()
+        print(summary(found), flush=True)
+    if flags.kernelbench:
+        found["kernelbench"] = beside(flags.kernelbench, sources, flags.minutes, flags.out.parent)
+        write()
+        print(summary(found), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
