@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dsl.polynomial import shared_exp2
 from dsl.rounding import round_to
 
 Array = np.ndarray[Any, Any]
@@ -370,7 +371,7 @@ def _gl() -> types.ModuleType:
     }
     for name in ("exp", "exp2", "log", "log2", "sqrt", "sin", "cos", "abs", "floor"):
         where[name] = _function(getattr(np, name))
-    for name in ("SliceLayout", "NVMMADistributedLayout", "DotOperandLayout"):
+    for name in ("SliceLayout", "NVMMADistributedLayout", "DotOperandLayout", "BlockedLayout"):
         where[name] = lambda *a: None
     where["NVMMASharedLayout"] = types.SimpleNamespace(get_default_for=lambda block, dtype: dtype)
     vars(gl).update(where)
@@ -470,6 +471,14 @@ def _any_above(parts: Any, group: int) -> int:
     return int(not bool((np.asarray(parts) <= 4096).all()))
 
 
+def _shared(share: int) -> Callable[[Any], Tensor]:
+    return lambda x: tensor(shared_exp2(_there(x), share).astype(np.float32))
+
+
+def _any_rose(x: Any, group: int) -> int:
+    return int(bool((np.asarray(x) > 0).any()))
+
+
 _state = threading.local()
 
 
@@ -558,6 +567,8 @@ def load(source: str, seed: int = 0) -> types.ModuleType:
     vars(module)["range"] = _range
     with _modules(seed):
         exec(compile(source, "<gluon>", "exec"), vars(module))
-    if "any_above" in vars(module):
-        vars(module)["any_above"] = _any_above
+    by_ptx: dict[str, Any] = {"any_above": _any_above, "any_rose": _any_rose}
+    for share in (2, 4, 8):
+        by_ptx |= dict.fromkeys((f"exp2_one_in_{share}", f"exp2_one_in_{share}_bounded"), _shared(share))
+    vars(module).update({name: f for name, f in by_ptx.items() if name in vars(module)})
     return module

@@ -93,6 +93,7 @@ def gemm_kernel_mma(
 ):
     MN_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     N_LAYOUT: gl.constexpr = gl.SliceLayout(0, MN_LAYOUT)
+    N_ONCE_LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     block = 0  # blocks so far: they go round the buffers
     for tile in range(gl.program_id(0), gl.cdiv(M, BLOCK_M) * gl.cdiv(N, BLOCK_N), gl.num_programs(0)):  # persistent
         tiles_m = gl.cdiv(M, BLOCK_M)
@@ -104,7 +105,8 @@ def gemm_kernel_mma(
         m0 = tile_m * BLOCK_M
         n0 = tile_n * BLOCK_N
         acc = gl.full((ROWS, BLOCK_N), 0.0, gl.float32, MN_LAYOUT)
-        ns = n0 + gl.arange(0, BLOCK_N, layout=N_LAYOUT)
+        ns = n0 + gl.arange(0, BLOCK_N, layout=N_ONCE_LAYOUT)
+        bias = gl.load(bias_ptr + ns, mask=ns < N, other=0.0)
         m_own = m0 + WG * ROWS
         first = block
         for k0 in range(0, K, BLOCK_K):
@@ -120,8 +122,7 @@ def gemm_kernel_mma(
             block += 1
         acc = warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(a_b_empty.index((block - 1) % 3), count=1, pred=block > first)
-        bias = gl.load(bias_ptr + ns, mask=ns < N, other=0.0)
-        c = relu(acc + bias[None, :]).to(gl.bfloat16)
+        c = relu(acc + gl.convert_layout(bias, N_LAYOUT)[None, :]).to(gl.bfloat16)
         tma.store_wait(0)  # the buffer has left
         barrier()
         c_s.index(WG).store(c)

@@ -38,8 +38,9 @@ def any_above(parts, WG: gl.constexpr):
     """Whether a partial sum of the group is above 4096 or NaN; its warps agree on it."""
     if WG == 0:
         gl.inline_asm_elementwise(
-            "{ .reg .pred mine; .reg .f32 most, other; max.NaN.f32 most, $4, $5; max.NaN.f32 other, $6, $7; max.NaN.f32 most, most, other; "
-            "setp.gtu.f32 mine, most, 0f45800000; bar.red.or.pred above0, 8, 128, mine; "
+            "{ .reg .pred mine; .reg .f32 most, other; max.NaN.f32 most, $4, $5; max.NaN.f32 other, $6, $7; "
+            "max.NaN.f32 most, most, other; setp.gtu.f32 mine, most, 0f45800000; "
+            "bar.red.or.pred above0, 8, 128, mine; "
             "mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0; }",
             "=r,=r,=r,=r,f,f,f,f",
             [parts],
@@ -52,8 +53,9 @@ def any_above(parts, WG: gl.constexpr):
         )
     if WG == 1:
         gl.inline_asm_elementwise(
-            "{ .reg .pred mine; .reg .f32 most, other; max.NaN.f32 most, $4, $5; max.NaN.f32 other, $6, $7; max.NaN.f32 most, most, other; "
-            "setp.gtu.f32 mine, most, 0f45800000; bar.red.or.pred above1, 9, 128, mine; "
+            "{ .reg .pred mine; .reg .f32 most, other; max.NaN.f32 most, $4, $5; max.NaN.f32 other, $6, $7; "
+            "max.NaN.f32 most, most, other; setp.gtu.f32 mine, most, 0f45800000; "
+            "bar.red.or.pred above1, 9, 128, mine; "
             "mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0; }",
             "=r,=r,=r,=r,f,f,f,f",
             [parts],

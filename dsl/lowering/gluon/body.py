@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dsl.lowering.body import Body
+from dsl.lowering.gluon.exponent import called
 from dsl.lowering.gluon.layouts import Layouts
+from dsl.lowering.gluon.rewrite import ONCE
 from dsl.lowering.text import ADD, ATOM, LINE, MULTIPLY, TRITON_TYPES, Text, number
 from dsl.tile import DotAttr, If, LoadAttr, Node, Op, TileKernel, Value
 
@@ -130,7 +132,7 @@ class RoleBody(Body):
         return super().length(axis)
 
     def length(self, dim: str) -> str:
-        return "ROWS" if dim == self.split else super().length(dim)
+        return "ROWS" if dim == self.split else super().length(dim.removesuffix(ONCE))
 
     def layout(self, dims: tuple[str, ...]) -> str:
         self.used.add(dims)
@@ -152,6 +154,11 @@ class RoleBody(Body):
                 assert n.out is not None
                 self.functions.add("any_above")
                 self.assign(n.out, Text(f"any_above({self.text(n.args[0]).source}, WG) != 0", ATOM, ()), n.note)
+            case "rose":
+                self.settle()
+                assert n.out is not None
+                self.functions.add("any_rose")
+                self.assign(n.out, Text(f"any_rose({self.text(n.args[0]).source}, WG) != 0", ATOM, ()), n.note)
             case "more":
                 self.settle()
                 self.put(f"more = {n.attr.format(self.text(n.args[0]).source)}")
@@ -252,6 +259,15 @@ class RoleBody(Body):
                 x = self.text(n.args[0])
                 self.functions.add("row_max")
                 return Text(f"row_max({x.source}, {self.layout(out.dims)})", ATOM, out.dims, x.reads)
+            case "exp2":
+                x, (share, below) = self.text(n.args[0]), n.attr
+                if len(out.dims) < 2:
+                    return Text(f"gl.exp2({x.source})", ATOM, out.dims, x.reads)
+                self.functions.add(called(share, below))
+                return Text(f"{called(share, below)}({x.source})", ATOM, out.dims, x.reads)
+            case "spread":
+                x = self.text(n.args[0])
+                return Text(f"gl.convert_layout({x.source}, {self.layout(out.dims)})", ATOM, out.dims, x.reads)
             case "operand":
                 x = self.text(n.args[0])
                 return Text(f"gl.convert_layout({x.source}, {self.operand_layout(n)})", ATOM, out.dims, x.reads)
@@ -261,7 +277,7 @@ class RoleBody(Body):
                 return Text(f"gl.full(({shape}), {number(n.attr)}, {dtype}, {self.layout(out.dims)})", ATOM, out.dims)
             case "arange":
                 start = self.text(n.args[0])
-                vector = f"gl.arange(0, {self.length(n.attr)}, layout={self.layout(out.dims)})"
+                vector = f"gl.arange(0, {self.length(out.dims[0])}, layout={self.layout(out.dims)})"
                 if start.source == "0":
                     return Text(vector, ATOM, out.dims)
                 return Text(f"{start.at(ADD)} + {vector}", ADD, out.dims, start.reads)

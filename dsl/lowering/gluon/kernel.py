@@ -12,11 +12,12 @@ from dsl.hardware import Hardware
 from dsl.lowering.gluon.balance import IMPORTS as TABLE_IMPORTS
 from dsl.lowering.gluon.balance import SHARED_OUT, table_name, table_source, uneven
 from dsl.lowering.gluon.body import DEFINITIONS, REDUCTIONS, RoleBody
+from dsl.lowering.gluon.exponent import SHARED
+from dsl.lowering.gluon.flags import FLAGS, declared, guard, vote
 from dsl.lowering.gluon.layouts import Layouts
 from dsl.lowering.gluon.plan import ROWS, Channel, NotSpecialised, Plan, make_plan, stored_directly
-from dsl.lowering.gluon.rewrite import per_thread
+from dsl.lowering.gluon.rewrite import ahead, per_thread, voted
 from dsl.lowering.gluon.roles import Nodes, loading, multiplying
-from dsl.lowering.gluon.speculation import declared, guard
 from dsl.lowering.launch import Argument, block_length, extents, specialise
 from dsl.lowering.lowered import Launch, Params, Sizes
 from dsl.lowering.triton import (
@@ -67,8 +68,6 @@ def why_plain(k: TileKernel) -> str:
         Layouts(k)
     except NotSpecialised as reason:
         return str(reason)
-    if any(op.kind == "exp2" for op in k.ops()):
-        return "a polynomial exponential splits columns, and has no layout there yet"
     if plan.rows != ROWS and k.schedule.rescale[0] == "speculative" and plan.rotated:
         return f"`rescale speculative` needs {ROWS} rows a group"
     return ""
@@ -81,7 +80,7 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     k = stored_directly(k)
     if why := why_plain(k):
         raise NotSpecialised(why)
-    plan = per_thread(make_plan(k))
+    plan = ahead(voted(per_thread(make_plan(k))))
     layouts = Layouts(k)
     mma, load = (RoleBody(k, nodes, plan.split, layouts) for nodes in (multiplying(plan), loading(plan)))
     for body in (mma, load):
@@ -94,8 +93,6 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
         tile_count(k, a, both.extents)
     arguments = arguments_of(k, both, [*decoding, _tiles(k, both)], extras)
     mma.functions |= load.functions
-    if clash := [f for f in mma.functions if f not in DEFINITIONS and f not in REDUCTIONS and f != "any_above"]:
-        raise NotSpecialised(f"`{clash[0]}` has no specialised form")
     text = "\n\n\n".join(
         (
             _role(plan, f"{k.name}_load", load, [], decoding, arguments),
@@ -105,9 +102,13 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     )
     bodies = {
         "any_above": guard(plan.consumers),
+        "any_rose": vote(plan.consumers, plan.rows),
         **{f: f"def {f}(x):\n{d}" for f, d in DEFINITIONS.items()},
+        **SHARED,
         **REDUCTIONS,
     }
+    if clash := [f for f in mma.functions if f not in bodies]:
+        raise NotSpecialised(f"`{clash[0]}` has no specialised form")
     definitions = {f: f"@gluon.jit\n{bodies[f]}" for f in mma.functions}
     descriptors = {a.of: _descriptor(plan, a) for a in arguments if a.kind == "descriptor"}
     options = {"num_warps": 4, "maxnreg": _most_registers(plan)}
@@ -179,9 +180,9 @@ def _role(
     lines.append("):")
     lines += [f"    {x}" for x in layouts]
     words = set(re.findall(r"\w+", "\n".join(body.lines)))
-    if "any_above" in words:
-        for g in range(plan.consumers):
-            lines += [f"    if WG == {g}:", f"        {declared(g)}"]
+    for flag in FLAGS:
+        for g in range(plan.consumers if flag in words else 0):
+            lines += [f"    if WG == {g}:", f"        {declared(flag, g)}"]
     lines.append("    block = 0  # blocks so far: they go round the buffers")
     inner = [*decoding, *body.lines]
     if k.schedule.persistent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dsl.lowering.gluon.plan import WIDEST, NotSpecialised
+from dsl.lowering.gluon.rewrite import ONCE
 from dsl.tile import TileKernel
 
 Dims = tuple[str, ...]
@@ -32,6 +33,7 @@ class Layouts:
             self._add(dims, f"gl.NVMMADistributedLayout([3, 0], [4, 1], [16, {width}, {step}])")
             for axis in (0, 1):
                 self._add((dims[axis],), self.slice(dims, 1 - axis))
+            self._add((columns + ONCE,), "gl.BlockedLayout([1], [32], [4], [0])")
         for op in kernel.ops():
             if op.kind in ("map", "select", "cast", "reduce", "full", "arange", "load", "exp2") and op.out is not None:
                 known = op.kind == "load" and op.attr.tma

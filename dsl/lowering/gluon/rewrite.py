@@ -2,6 +2,11 @@
 
 `reduce rows=per_thread`: a row lies in four threads. A carried sum is kept as the parts that each thread has, and
 joined once behind the loop; a maximum is taken of each thread's parts first.
+
+A vector that only the end of a tile reads is loaded before its blocks, so that nobody waits for it. One along columns
+would be needed by every thread in full, 64 loads for 256 columns; each element is loaded once and spread later.
+
+Whether a branch is taken for any row is asked warp by warp: rows of a warp are its own, and so is what it does to them.
 """
 
 from __future__ import annotations
@@ -17,8 +22,11 @@ from dsl.tile import If, Loop, Node, Op, Value
 # parts       x              the sums of a row's elements, by thread
 # more_parts  parts, factor  the parts, each row times its factor
 # join        parts          the sum of a row
+# spread      x              a vector that was loaded once, to all threads that have its columns
+# rose        x              whether any of the warp's rows has more than 0
 # row_max     x              axis: the maximum of a row
 PARTS = "of_thread"  # stands for the axis of parts
+ONCE = "_once"  # behind an axis: a vector along it of which each thread has its own few elements
 
 
 def per_thread(plan: Plan) -> Plan:
@@ -117,3 +125,57 @@ def _reading(n: Node, known: dict[Value, Value]) -> Node:
         return replace(n, args=tuple(known.get(a, a) for a in n.args))
     assert isinstance(n, If)
     return replace(n, condition=known.get(n.condition, n.condition), body=[_reading(x, known) for x in n.body])
+
+
+def voted(plan: Plan) -> Plan:
+    """The plan with branches that each warp takes by itself, where a branch asks for the largest of all rows: by a
+    reduction the warps of a group would have to wait for each other."""
+    zeros = {n.out for n in plan.kernel.ops() if n.kind == "const" and n.attr == 0.0}
+    return replace(plan, walk=[replace(x, body=_asked(x.body, plan.split, zeros)) for x in plan.walk])
+
+
+def _asked(body: list[Node], split: str, zeros: set[Value | None]) -> list[Node]:
+    largest = {
+        n.out: n.args[0]
+        for n in body
+        if isinstance(n, Op) and n.kind == "reduce" and n.attr == ("max", (split,)) and n.args[0].dims == (split,)
+    }
+    conditions = {n.condition for n in body if isinstance(n, If)}
+    found: list[Node] = []
+    gone: set[Value] = set()
+    for n in body:
+        if isinstance(n, Op) and n.kind == "map" and n.attr == ">" and n.out in conditions:
+            a, b = n.args
+            if a in largest and b in zeros:
+                found.append(Op("rose", n.out, (largest[a],), None, n.note))
+                gone.add(a)
+                continue
+        found.append(n)
+    read = {a for n in _ops(found) for a in n.args}
+    return [n for n in found if not (isinstance(n, Op) and n.out in gone - read)]
+
+
+def ahead(plan: Plan) -> Plan:
+    """The plan with vectors of the epilogue loaded before the loop."""
+    made = {n.out: n for n in plan.before if isinstance(n, Op) and n.out is not None}
+    before, after = list(plan.before), []
+    for n in plan.after:
+        places = {a for a in n.args if a.dims} if isinstance(n, Op) else set()
+        wanted = (
+            isinstance(n, Op) and n.kind == "load" and not n.attr.tma and n.out is not None and len(n.out.dims) == 1
+        )
+        known = all(a in made or a in plan.kernel.hosts.values() for a in n.args) if isinstance(n, Op) else False
+        if not wanted or not known or not all(made[a].kind == "arange" for a in places):
+            after.append(n)
+            continue
+        assert isinstance(n, Op) and n.out is not None
+        (axis,) = n.out.dims
+        if axis == plan.split:
+            before.append(n)
+            continue
+        once = {a: Value(a.name, (axis + ONCE,), a.dtype) for a in places}
+        before += [replace(made[a], out=v) for a, v in once.items()]
+        value = Value(n.out.name, (axis + ONCE,), n.out.dtype)
+        before.append(replace(n, out=value, args=tuple(once.get(a, a) for a in n.args)))
+        after.append(Op("spread", n.out, (value,)))
+    return replace(plan, before=before, after=after)

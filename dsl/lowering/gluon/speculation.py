@@ -1,8 +1,8 @@
 """`rescale speculative`: a block goes by the reference that it finds, and is done again only where that was too small.
 
-The common path takes no maximum: p = exp(s - m) with the old m. Where a part of a row's sum is above `LIMIT` or NaN,
+The common path takes no maximum: p = exp(s - m) with the old m. Where a part of a row's sum is above a limit or NaN,
 the whole group computes the block's scores once more, takes the new maximum and rescales. So no exponential that is
-kept exceeds `LIMIT`, and m never falls behind by more than its logarithm. How often that happens is up to the data.
+kept exceeds that limit, and m never falls behind by more than its logarithm. How often that happens is up to the data.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from dsl.lowering.gluon.plan import Rotation, copied
 from dsl.tile import If, Node, Op, Value
 
 # above  parts   whether any part, of all rows of the group, exceeds the limit or is NaN
-LIMIT = 4096.0
-LIMIT_BITS = "0f45800000"  # as PTX spells it
 
 
 @dataclass(eq=False)
@@ -75,7 +73,8 @@ def speculation(cut: Rotation) -> Speculation | None:
     wanted = [n.out for n in common if n.out is not None and _read(n.out, carried, cut)]
     variables = {v: Value(v.name, v.dims, v.dtype) for v in wanted}
     known: dict[Value, Value] = {new: top}
-    first = copied([n for n in common], known)
+    # against the old reference an exponent may be of any size
+    first = copied([replace(n, attr=(n.attr[0], False)) if n.kind == "exp2" else n for n in common], known)
     first += [Op("set", None, (known[v],), variables[v]) for v in wanted]
     kept = Value(factor.name, factor.dims, factor.dtype)
     one = Value("one", factor.dims, factor.dtype)
@@ -106,46 +105,3 @@ def _read(v: Value, carried: list[Op], cut: Rotation) -> bool:
 def _reading(n: Node, known: dict[Value, Value]) -> Node:
     assert isinstance(n, Op)
     return replace(n, args=tuple(known.get(a, a) for a in n.args))
-
-
-def guard(groups: int) -> str:
-    """The function that tells a group whether a part of any of its sums is too large.
-
-    A predicate register of the group holds the answer between two pieces of PTX, for Gluon has no way from a tensor to
-    a scalar but a reduction across warps, which costs more. Barriers 8 and up are nobody's else.
-    """
-    lines = [
-        "def any_above(parts, WG: gl.constexpr):",
-        f'    """Whether a partial sum of the group is above {LIMIT:.0f} or NaN; its warps agree on it."""',
-    ]
-    for g in range(groups):
-        ask = (
-            f"{{ .reg .pred mine; .reg .f32 most, other; max.NaN.f32 most, $4, $5; max.NaN.f32 other, $6, $7; "
-            f"max.NaN.f32 most, most, other; setp.gtu.f32 mine, most, {LIMIT_BITS}; "
-            f"bar.red.or.pred above{g}, {8 + g}, 128, mine; "
-            "mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0; }"
-        )
-        tell = f"selp.b32 $0, 1, 0, above{g};"
-        lines += [
-            f"    if WG == {g}:",
-            "        gl.inline_asm_elementwise(",
-            f'            "{ask[: ask.index("setp")]}"',
-            f'            "{ask[ask.index("setp") : ask.index("mov")]}"',
-            f'            "{ask[ask.index("mov") :]}",',
-            '            "=r,=r,=r,=r,f,f,f,f",',
-            "            [parts],",
-            "            dtype=gl.int32,",
-            "            is_pure=False,",
-            "            pack=4,",
-            "        )",
-            "        return gl.inline_asm_elementwise(",
-            f'            "{tell}", "=r,r", [0], dtype=gl.int32, is_pure=False, pack=1',
-            "        )",
-        ]
-    return "\n".join(lines)
-
-
-def declared(group: int) -> str:
-    """The statement that makes a group's predicate known."""
-    asm = f".reg .pred above{group}; mov.b32 $0, 0;"
-    return f'gl.inline_asm_elementwise("{asm}", "=r,r", [0], dtype=gl.int32, is_pure=False, pack=1)'
