@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from gluon_cases import FP8, GEMM, PRODUCTS, build, case, dim
+from gluon_cases import FP8, GEMM, PRODUCTS, build, case, dim, lowered
 
 EIGHT = ((8, 4096), (4, 8192), (2, 16384), (1, 32768))
 CHECKED = (
@@ -199,7 +199,8 @@ def spawn(name: str, part: str, limit: float, extra: list[str], out: str) -> dic
             return {"case": name, "part": part, "ok": False, "said": ["there is no compute-sanitizer"]}
         command[3] = "twelve" if part == "memcheck" else "three"
         env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-        options = ["--tool", part, "--kernel-name", "kernel_substring=_kernel", "--log-file", str(log)]
+        kernel = lowered(name).kernels[0].name
+        options = ["--tool", part, "--kernel-name", f"kernel_name={kernel}", "--log-file", str(log)]
         options += ["--error-exitcode", "7", "--print-limit", "30"]
         command = [tool, *options, *command]
     ok = False
