@@ -17,13 +17,14 @@ from lark.lark import PostLex
 from dsl.assembly import assemble
 from dsl.builder import Piece, pieces_of
 from dsl.diagnostics import Diagnostic, ProgramError
-from dsl.printer import canonical
+from dsl.printer import LANGUAGE_VERSION, canonical
 from dsl.syntax import Program, Span
 
 MAX_CHARACTERS = 100_000
 MAX_LINE = 1_000
 MAX_NESTING = 100
 
+_VERSION = re.compile(r"#[ \t]*avo[ \t]+([0-9]{1,6})[ \t]*(?:\n|$)")
 _UNPRINTABLE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
 
 
@@ -34,7 +35,7 @@ def parse(text: str | bytes, path: str = "<program>") -> Program:
     """
     source, found = _clean(text)
     if not found:
-        found = list(_limits(source))
+        found = list(_limits(source)) or list(_newer(source))
     if found:
         raise ProgramError(found, _displayable(source), path)
     try:
@@ -100,8 +101,13 @@ def _lark() -> Lark:
     )
 
 
+def plain(text: str) -> str:
+    """The text as it is parsed: `\\n` is the only line break, and no byte order mark stands before it."""
+    return _clean(text)[0]
+
+
 def _clean(text: str | bytes) -> tuple[str, list[Diagnostic]]:
-    """Text with `\\n` as its only line break."""
+    """The plain text, and what is wrong with its bytes."""
     found = []
     if isinstance(text, str):
         decoded = text
@@ -121,6 +127,20 @@ def _displayable(source: str) -> str:
     """The source as messages quote it: nothing that breaks a line or that a terminal cannot encode."""
     source = _UNPRINTABLE.sub("\ufffd", source)
     return "\n".join(row if len(row) <= MAX_LINE else row[:200] + " ..." for row in source[:MAX_CHARACTERS].split("\n"))
+
+
+def written_in(source: str) -> int | None:
+    """The version of the language that a first line `# avo N` states."""
+    stated = _VERSION.match(source)
+    return int(stated[1]) if stated else None
+
+
+def _newer(source: str) -> Iterator[Diagnostic]:
+    version = written_in(source)
+    if version is not None and version > LANGUAGE_VERSION:
+        message = f"the program is written in version {version} of the language"
+        end = len(source.partition("\n")[0]) + 1
+        yield Diagnostic("version", message, Span(1, 1, end), f"up to {LANGUAGE_VERSION}", "install a newer avo")
 
 
 def _limits(source: str) -> Iterator[Diagnostic]:

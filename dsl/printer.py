@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from dsl.syntax import (
     Algorithm,
@@ -29,6 +30,7 @@ from dsl.syntax import (
     Program,
     Read,
     Schedule,
+    Span,
     Statement,
     Tensor,
     Unary,
@@ -82,18 +84,31 @@ def canonical(program: Program) -> Program:
 
 def print_program(program: Program) -> str:
     """The canonical text, ending in a newline."""
+    return "\n".join(line.text for line in print_lines(program)) + "\n"
+
+
+class Line(NamedTuple):
+    """A canonical line and the spans of what stands in it; none for `rank`, `kernels`, some `schedule`, blank lines."""
+
+    text: str
+    spans: tuple[Span, ...] = ()
+
+
+def print_lines(program: Program) -> list[Line]:
+    """The canonical lines, each with where it came from."""
     lines = list(_algorithm(program.algorithm))
     schedule = canonical(program).schedule
-    bare = [d for b in schedule.blocks if not b.writes for d in b.directives]
+    bare = [b for b in schedule.blocks if not b.writes]
     if schedule.kernels or schedule.pipeline or bare:
-        lines += ["", "schedule"]
+        lines += [Line(""), Line("schedule", tuple(b.span for b in bare))]
         if schedule.kernels:
-            lines.append("kernels " + " | ".join(" ".join(k) for k in schedule.kernels))
-        lines += _directives((*schedule.pipeline, *bare))
+            lines.append(Line("kernels " + " | ".join(" ".join(k) for k in schedule.kernels)))
+        lines += _directives((*schedule.pipeline, *(d for b in bare for d in b.directives)))
     for block in schedule.blocks:
         if block.writes:
-            lines += ["", "schedule " + " ".join(block.writes), *_directives(block.directives)]
-    return "\n".join(lines) + "\n"
+            lines += [Line(""), Line("schedule " + " ".join(block.writes), (block.span,))]
+            lines += _directives(block.directives)
+    return lines
 
 
 def digest(program: Program) -> str:
@@ -129,17 +144,16 @@ def print_item(i: Item) -> str:
     return value if i.key is None else f"{i.key}={value}"
 
 
-def _algorithm(a: Algorithm) -> Iterable[str]:
-    yield f"kernel {a.name}"
+def _algorithm(a: Algorithm) -> Iterable[Line]:
+    yield Line(f"kernel {a.name}", (a.span,))
     if a.rank is not None:
-        yield f"rank {a.rank}"
-    if a.inputs:
-        yield "in  " + ", ".join(print_tensor(t) for t in a.inputs)
-    if a.outputs:
-        yield "out " + ", ".join(print_tensor(t) for t in a.outputs)
-    yield from (_axis(x) for x in a.axes)
-    yield from (_param(p) for p in a.params)
-    yield from (print_statement(s) for s in a.statements)
+        yield Line(f"rank {a.rank}")
+    for word, tensors in (("in  ", a.inputs), ("out ", a.outputs)):
+        if tensors:
+            yield Line(word + ", ".join(print_tensor(t) for t in tensors), tuple(t.span for t in tensors))
+    yield from (Line(_axis(x), (x.span,)) for x in a.axes)
+    yield from (Line(_param(p), (p.span,)) for p in a.params)
+    yield from (Line(print_statement(s), (s.span,)) for s in a.statements)
 
 
 def _axis(a: AxisDecl) -> str:
@@ -211,16 +225,19 @@ def _sorted(directives: Iterable[Directive]) -> tuple[Directive, ...]:
     return tuple(d for g in groups.values() for d in sorted(g, key=lambda d: _RANK.get(d.name, len(_RANK))))
 
 
-def _directives(directives: Iterable[Directive]) -> list[str]:
+def _directives(directives: Iterable[Directive]) -> list[Line]:
     """One directive a line; the directives of one group of chips share a `for` line."""
-    lines: list[str] = []
-    groups: dict[tuple[str, ...], list[str]] = {}
+    lines: list[Line] = []
+    groups: dict[tuple[str, ...], list[Directive]] = {}
     for d in directives:
         if d.chips:
-            groups.setdefault(d.chips, []).append(print_directive(d))
+            groups.setdefault(d.chips, []).append(d)
         else:
-            lines.append(print_directive(d))
-    return lines + [f"for {' '.join(chips)}: {', '.join(g)}" for chips, g in groups.items()]
+            lines.append(Line(print_directive(d), (d.span,)))
+    for chips, group in groups.items():
+        text = f"for {' '.join(chips)}: {', '.join(map(print_directive, group))}"
+        lines.append(Line(text, tuple(d.span for d in group)))
+    return lines
 
 
 def _word(w: Word) -> str:

@@ -111,11 +111,15 @@ def test_an_unknown_option_and_an_unknown_verb_are_mistakes(cli: Callable[..., A
 def test_fmt_prints_rewrites_and_compares(cli: Callable[..., Any], program: Path, tmp_path: Path) -> None:
     canonical = cli("fmt", program).out
     untidy = tmp_path / "untidy.avo"
-    untidy.write_text(GOOD.replace("tile m=128 n=64", "tile   m=128, n=64   # a remark"))
+    untidy.write_text(GOOD.replace("tile m=128 n=64", "tile   m=128, n=64"))
     assert cli("fmt", untidy, "--check").code == 1
     assert cli("fmt", untidy, "-w").code == 0
     assert untidy.read_text() == canonical
     assert cli("fmt", untidy, "--check").code == 0
+    untidy.write_text(canonical.replace("tile m=128 n=64", "tile m=128 n=64  # a remark"))
+    assert cli("fmt", untidy, "--check").code == 0
+    old = cli("fmt", untidy, "--upgrade")
+    assert old.code == 0 and old.out.startswith("# avo 1\n") and "# a remark" in old.out
     untidy.chmod(0o444)
     untidy_again = tmp_path / "gone" / "x.avo"
     assert cli("fmt", untidy_again, "-w").code == 2
