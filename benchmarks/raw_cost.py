@@ -1,4 +1,5 @@
-"""What judging raw Python costs on a CPU, by layer and by level of the sandbox: `python benchmarks/raw_cost.py`.
+"""What judging raw Python costs, by layer and by level of the sandbox: `python benchmarks/raw_cost.py`, and
+`--hw h200` with two public sizes timed, where such a device is here.
 
 The same honest kernel is judged again and again with the template warm; the least of the repeats is shown, since other
 work only adds. "oracle" is the judge's own arithmetic, in this process, and no cost of isolation.
@@ -16,19 +17,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from dsl.hardware import hardware
-from evaluators.integrity import raw, sandbox
+from evaluators.integrity import raw, raw_device, sandbox, timed_inputs
 from evaluators.integrity.raw import RawEvaluator
 from evaluators.pool import Session, WorkerPool
 from evaluators.targets import target
 
 KERNELS = Path(__file__).resolve().parents[1] / "tests" / "integrity" / "honest"
 LAYERS = ("copy and confinement", "load", "calls", "oracle", "end", "whole judgement")
+TASKS = {"raw_load": "load", "raw_run": "calls", "raw_put": "inputs of timed calls", "raw_time": "timed calls"}
+DEVICE_LAYERS = (*LAYERS[:3], "drawing for timed calls", *list(TASKS.values())[2:], *LAYERS[3:])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--kernel", default="triton_rows")
+    parser.add_argument("--hw", default="cpu", help="a chip that is here: judged and timed on it")
+    parser.add_argument("--sizes", type=int, default=2, help="public sizes that are timed there")
     given = parser.parse_args()
     text = (KERNELS / f"{given.kernel}.py").read_text()
     job = replace(target("softmax"), torch="glue" if "triton" in text else "any")
@@ -60,36 +65,51 @@ def main() -> None:
         return worker
 
     def timed_call(self: Session, task: str, *rest, **more):  # type: ignore[no-untyped-def]
-        with booked("load" if task == "raw_load" else "calls"):
+        with booked(TASKS[task]):
             return call(self, task, *rest, **more)
 
     def timed_right(*rest, **more):  # type: ignore[no-untyped-def]
         with booked("oracle"):
             return right(*rest, **more)
 
-    WorkerPool._copy, Session.call, raw.right = timed_copy, timed_call, timed_right  # type: ignore[method-assign]
+    draw = timed_inputs.TimedInputs.__init__
+
+    def timed_draw(self: timed_inputs.TimedInputs, *rest) -> None:  # type: ignore[no-untyped-def]
+        with booked("drawing for timed calls"):
+            draw(self, *rest)
+
+    WorkerPool._copy, Session.call = timed_copy, timed_call  # type: ignore[method-assign]
+    raw.right = raw_device.right = timed_right  # type: ignore[attr-defined]
+    timed_inputs.TimedInputs.__init__ = timed_draw  # type: ignore[method-assign]
     table: dict[str, dict[str, float]] = {}
-    for level in sandbox.LEVELS:
+    chip = hardware(given.hw)
+    layers = LAYERS if given.hw == "cpu" else DEVICE_LAYERS
+    for level in sandbox.LEVELS if given.hw == "cpu" else ("process",):
         if sandbox.why_not(level):
             continue
-        with RawEvaluator(level=level) as judge:
+        judge: RawEvaluator
+        if given.hw == "cpu":
+            judge = RawEvaluator(level=level)
+        else:
+            judge = raw_device.RawDeviceEvaluator(chip, sizes=given.sizes)
+        with judge:
             began = time.perf_counter()
-            judge._pool.warm((f"raw-{level}",), wait=True)
+            judge._pool.warm((f"raw-{level}{'' if given.hw == 'cpu' else '-device'}",), wait=True)
             start = time.perf_counter() - began
             rows: list[dict[str, float]] = []
             for _ in range(given.repeats):
                 spent.clear()
                 counts.clear()
                 with booked("whole judgement"):
-                    found = judge.evaluate(text, job, hardware("cpu"))
+                    found = judge.evaluate(text, job, chip)
                 assert found.status == "ok", found.message
                 rows.append(dict(spent))
-        table[level] = {layer: min(r.get(layer, 0.0) for r in rows) for layer in LAYERS} | {"template": start}
+        table[level] = {layer: min(r.get(layer, 0.0) for r in rows) for layer in layers} | {"template": start}
         table[level]["median"] = statistics.median(r["whole judgement"] for r in rows)
         calls = counts["calls"]
     print(f"{given.kernel}, {calls} calls, {counts['copy and confinement']} processes; milliseconds, least of repeats")
     print(f"{'':28}" + "".join(f"{level:>14}" for level in table))
-    for layer in (*LAYERS, "median", "template"):
+    for layer in (*layers, "median", "template"):
         name = {"median": "whole judgement (median)", "template": "template, once"}.get(layer, layer)
         print(f"{name:28}" + "".join(f"{1000 * table[level][layer]:>14.0f}" for level in table))
 

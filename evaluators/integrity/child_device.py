@@ -1,20 +1,27 @@
 """What runs beside a raw candidate on a device: the same contract as `child`, with inputs in the device's memory.
 
 Inputs of a name and shape are always the same tensor at the same address, with new bytes before every call, the timed
-ones too. Two clocks see a timed call: the device's events around `run`, and the host's with a device-wide wait at its
-end. What they say is handed over raw; the parent has a clock of its own and judges the bytes. The timers are taken
-before the candidate is loaded, which stops those who replace them by name and no others.
+ones too. Three clocks see a timed call: the device's events around `run`, the host's with a device-wide wait at its
+end, and how long the device works on after the event that ends the call. While the host launches, a kernel that takes
+every place on the device holds it, so that work on another stream cannot be done meanwhile. What the clocks say is
+handed over raw; the parent has one of its own and judges the bytes. The timers are taken before the candidate is
+loaded, which stops those who replace them by name and no others.
 
 Without a device (tests) the same runs on the CPU, where there is one clock.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import math
 import os
+import subprocess
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,10 +35,89 @@ from evaluators.worker import CandidateError
 _ZONE = 4096
 _SETTLE_S = 0.02
 _KEPT = 8
-_SPIN = 2_000_000  # cycles, about a millisecond: the host launches meanwhile
+_HOLD = 2_000_000  # cycles, about a millisecond: the host launches meanwhile
+_PERSISTING = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 _FLUSH = 2  # times the L2: what is written and read between two timed calls
 
 _perf_counter, _sleep = time.perf_counter, time.sleep
+
+# A wait of so many cycles. It is written in PTX, which the driver turns into code in a few milliseconds.
+_WAIT = """.version 6.3
+.target sm_70
+.address_size 64
+.visible .entry avo_hold(.param .u32 cycles)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<2>;
+    .reg .b64 %d<5>;
+    ld.param.u32 %r1, [cycles];
+    cvt.u64.u32 %d1, %r1;
+    mov.u64 %d2, %clock64;
+HOLD:
+    mov.u64 %d3, %clock64;
+    sub.u64 %d4, %d3, %d2;
+    setp.lt.u64 %p1, %d4, %d1;
+    @%p1 bra HOLD;
+    ret;
+}
+"""
+
+
+def _holder() -> tuple[Callable[[int], None], str]:
+    """(what keeps the whole device busy for so many cycles, so that nothing else runs; how). Every thread that the
+    device has room for waits, and a kernel on another stream finds no place. Where such a kernel cannot be loaded, one
+    thread waits, beside which others run: "one thread"."""
+    try:
+        kernel = _loaded()
+        of = torch.cuda.get_device_properties(0)
+        half = of.max_threads_per_multi_processor // 2  # no block may have more than 1024, and two fill a processor
+        grid, block = (2 * of.multi_processor_count, 1, 1), (half, 1, 1)
+
+        def hold(cycles: int) -> None:
+            kernel(grid=grid, block=block, args=[cycles])
+
+        hold(1000)
+        torch.cuda.synchronize()
+    except Exception as error:
+        return torch.cuda._sleep, f"one thread ({type(error).__name__}: {error})"[:200]
+    return hold, "whole device"
+
+
+def _loaded() -> Any:
+    """The waiting kernel: by the driver's compiler, which some installations lack, or by Triton's assembler."""
+    from torch.cuda._utils import _cuda_load_module
+
+    try:
+        loaded: Any = _cuda_load_module(_WAIT, ["avo_hold"])
+    except Exception:
+        import triton
+
+        tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+        major, minor = torch.cuda.get_device_capability(0)
+        source, code = Path("avo_hold.ptx").absolute(), Path("avo_hold.cubin").absolute()
+        source.write_text(_WAIT)
+        subprocess.run([tool, f"-arch=sm_{major}{minor}", source, "-o", code], check=True, capture_output=True)
+        loaded = _cuda_load_module(code.read_bytes(), ["avo_hold"])
+    return loaded["avo_hold"]
+
+
+def _releaser() -> Callable[[], None]:
+    """What makes lines that were set aside in the L2 ordinary again, and lets none be set aside; nothing where the
+    driver cannot."""
+    with contextlib.suppress(Exception):
+        import torch.cuda._utils as driver
+
+        library = (getattr(driver, "_get_gpu_runtime_library", None) or driver._get_cuda_library)()  # its name changed
+        limit, reset = library.cuCtxSetLimit, library.cuCtxResetPersistingL2Cache
+        none = ctypes.c_size_t(0)
+
+        def release() -> None:
+            limit(_PERSISTING, none)
+            reset()
+
+        release()
+        return release
+    return lambda: None
 
 
 class Device:
@@ -44,31 +130,37 @@ class Device:
         self.sent: dict[str, torch.Tensor] = {}  # the bytes that an input was given
         self.before: list[tuple[int, torch.Tensor, bytes]] = []
         self._flush: torch.Tensor | None = None
+        self.holds = "nothing"
         self._empty = torch.empty
         if self.name == "cuda":
             self._event, self._sync = torch.cuda.Event, torch.cuda.synchronize
             self._record, self._elapsed = torch.cuda.Event.record, torch.cuda.Event.elapsed_time
-            self._stream, self._spin = torch.cuda.current_stream, torch.cuda._sleep
+            self._stream, self._await = torch.cuda.current_stream, torch.cuda.Event.synchronize
             torch.zeros(1, device="cuda").add_(1)  # a context of its own, before anything is timed
             self._sync()
+            self._hold, self.holds = _holder()
+            self._release = _releaser()
             size = _FLUSH * getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20)
             self._flush = torch.zeros(size // 4, device="cuda")
 
     # -- inputs --------------------------------------------------------------------------------------------------------
 
     def put(self, rows: Sequence[dict[str, Any]], blobs: Sequence[bytes]) -> list[torch.Tensor]:
-        """New bytes in the same memory."""
+        """New bytes in the same memory; fewer than it has are repeated over it."""
         found = []
         for row, data in zip(rows, blobs, strict=True):
             dtype = getattr(torch, TORCH_DTYPES[row["dtype"]])
             key = f"{row['name']} {row['dtype']} {row['shape']}"
             fresh = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            size = math.prod(row["shape"]) * dtype.itemsize
             if key not in self.held:
-                size = len(data)
                 whole = torch.full((2 * _ZONE + size,), poison(dtype), dtype=torch.uint8, device=self.name)
                 self.held[key] = whole, whole[_ZONE : _ZONE + size].view(dtype).reshape(row["shape"])
             whole, tensor = self.held[key]
-            whole[_ZONE : _ZONE + len(data)].copy_(fresh)
+            there = fresh.to(self.name)
+            for at in range(0, size, max(1, len(data))):
+                part = there[: size - at]
+                whole[_ZONE + at : _ZONE + at + len(part)].copy_(part)
             self.sent[row["name"]] = fresh
             found.append(tensor)
         self.rows = list(rows)
@@ -107,31 +199,36 @@ class Device:
         if self.name == "cuda":
             self._stream().synchronize()
 
-    def clocks(self, step: Callable[[], Any], cold: bool) -> tuple[Any, float, float]:
-        """(result, seconds by the device's events, those and what the host waits for beyond them) of one step.
+    def clocks(self, step: Callable[[], Any], cold: bool) -> dict[str, float]:
+        """Seconds of one step: by the device's events; those and what the host waits for beyond them; and from the
+        event that ends it to the device's rest.
 
-        The device is kept busy while the host launches, so that the events see the device's work and not the host's.
+        The device is held while the host launches, so that the events see the device's work and not the host's.
         cold: the L2 is flushed before.
         """
         if self.name != "cuda":
             began = _perf_counter()
-            result = step()
+            step()
             seconds = _perf_counter() - began
-            return result, seconds, seconds
+            return {"seconds": seconds, "wall_s": seconds, "tail_s": 0.0}
         first, start, stop = (self._event(enable_timing=True) for _ in range(3))
+        self._release()
         self.wait()
         began = _perf_counter()
         self._record(first)
         if cold and self._flush is not None:
             self._flush.add_(1)
-        self._spin(_SPIN)
+        self._hold(_HOLD)
         self._record(start)
-        result = step()
+        step()
         self._record(stop)
+        self._await(stop)
+        ended = _perf_counter()
         self.wait()
-        host = _perf_counter() - began
+        rest = _perf_counter()
         seconds, whole = self._elapsed(start, stop) / 1000, self._elapsed(first, stop) / 1000
-        return result, seconds, seconds + max(0.0, host - whole)
+        beyond = max(0.0, rest - began - whole)
+        return {"seconds": seconds, "wall_s": seconds + beyond, "tail_s": rest - ended}
 
 
 def run_call(device: Device, run: Any, path: str, payload: dict[str, Any], blobs: Sequence[bytes]) -> Any:
@@ -182,7 +279,7 @@ def put_call(device: Device, payload: dict[str, Any], blobs: Sequence[bytes]) ->
 
 
 def time_call(device: Device, run: Any, path: str, payload: dict[str, Any]) -> Any:
-    """{params, calls, cold, take: [begin, end) rows of each output} -> both clocks a call, and those rows' bytes.
+    """{params, calls, cold, take: [begin, end) rows of each output} -> the clocks a call, and those rows' bytes.
 
     The bytes are copied on the current stream right after the clocks have stopped: what is not done by then is missed.
     """
@@ -194,7 +291,7 @@ def time_call(device: Device, run: Any, path: str, payload: dict[str, Any]) -> A
         for _ in range(payload["calls"]):
             outputs[:] = _called(device, run, path, inputs, payload["params"], poisoned=False)
 
-    _, seconds, wall = device.clocks(step, payload["cold"])
+    clocks = device.clocks(step, payload["cold"])
     rows, data = [], []
     for o, (begin, end) in zip(outputs, payload["take"], strict=False):
         if not _plain(device, o):
@@ -204,8 +301,8 @@ def time_call(device: Device, run: Any, path: str, payload: dict[str, Any]) -> A
         data.append(_bytes(part))
     facts = {
         "odd": [],
-        "seconds": seconds / payload["calls"],
-        "wall_s": wall / payload["calls"],
+        **{name: seconds / payload["calls"] for name, seconds in clocks.items()},
+        "holds": device.holds,
         "outputs": rows,
         "count": len(outputs),
         "threads": threading.active_count() - 1,

@@ -78,8 +78,8 @@ class RawEvaluator:
         """Facts about one candidate. Raises TargetError where the target is wrong, and for nothing else."""
         job = complete(target)
         with suppress(Unavailable):  # the gate that needs a worker will say so
-            self._pool.warm((f"raw-{self.level}",))
-        case = _Case(text, job, seed_program(job), self._seed, self.level, self._timeout, hardware)
+            self._pool.warm((self._kind,))
+        case = _Case(text, job, seed_program(job), self._seed, self.level, self._timeout, hardware, self._kind)
         found: list[GateResult] = []
 
         def evaluation(status: Status, message: str = "") -> Evaluation:
@@ -119,6 +119,11 @@ class RawEvaluator:
         return evaluation(Status.OK, f"{weak} (--accept-sandbox {self.level} accepts it)")
 
     _mode: ClassVar[Literal["measured", "none"]] = "none"
+
+    @property
+    def _kind(self) -> str:
+        """Of the workers that candidates are run in."""
+        return f"raw-{self.level}"
 
     def _gates(self) -> Sequence[tuple[str, _Gate]]:
         return (("parse", _parse), ("correctness", _correctness), ("integrity", _integrity))
@@ -198,14 +203,10 @@ class _Case:
     level: sandbox.Level
     timeout: float
     hardware: Hardware
+    kind: str
     calls: list[_Call] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     results: list[WorkloadResult] = field(default_factory=list)
-    on_device: bool = False
-
-    @property
-    def kind(self) -> str:
-        return f"raw-{self.level}" + ("-device" if self.on_device else "")
 
 
 _Gate: TypeAlias = "Callable[[_Case, WorkerPool], dict[str, Any]]"

@@ -1,9 +1,9 @@
 """Raw Python on a device: judged as on the CPU, then timed on public sizes with new bytes before every timed call.
 
-Three clocks: the device's events and the host's in the candidate's process, which it could change, and the parent's,
-which it cannot. Every timed call's answer is looked at, in rows that the parent draws after the inputs have been sent,
-by a copy made right after the clocks have stopped. So time can be forged only downwards of what the parent's own clock
-leaves room for, and an answer cannot be late, kept or made up.
+Four clocks: the device's events, the host's, and how long the device works on after the end, in the candidate's
+process, which it could change, and the parent's, which it cannot. Every timed call's answer is looked at, in rows that
+the parent draws after the inputs have been sent, by a copy made right after the clocks have stopped. So time can be
+forged only downwards of what the parent's own clock leaves room for, and an answer cannot be late, kept or made up.
 
 One call at a time on a flushed L2 is another regime than the sustained one of `evaluators.measured`: the two are never
 compared. The sandbox is of level `process`, for Triton has to start its assembler.
@@ -11,24 +11,26 @@ compared. The sandbox is of level `process`, for Triton has to start its assembl
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dsl.syntax import Algorithm, Binary, Call, Expr, Name, Read, Unary
+from dsl.syntax import Algorithm
 from dsl.work import work
 from evaluators.device import DeviceFacts, Lease, local_devices, matching
 from evaluators.evaluation import Status, WorkloadResult
 from evaluators.failures import Crash, TaskError
 from evaluators.gates import Rejected
-from evaluators.inputs import Array, decode, draw_inputs, encode, extents, generator
+from evaluators.inputs import decode, extents, generator
 from evaluators.integrity import raw, rules
 from evaluators.integrity.raw import RawEvaluator, _Case, _Gate, _said, _started, right
+from evaluators.integrity.timed_inputs import TimedInputs
 from evaluators.pool import Session, WorkerPool
-from evaluators.roofline import speed_of_light
+from evaluators.roofline import MEMORY, Floor, speed_of_light
 from evaluators.target import Workload
 from evaluators.tolerance import form, verdict
 
@@ -40,7 +42,7 @@ ROUNDS = 8  # timed calls of a size, each on its own inputs
 MANY = 100  # calls in one go, for the clock outside
 ROWS = 16  # of an output's first axis whose right answer is computed
 MOST_BYTES = 512 << 20  # of inputs: larger public sizes are left out
-MEMORY = 24 << 30  # resident: a device's libraries alone map several GiB
+RESIDENT = 24 << 30  # of memory: a device's libraries alone map several GiB
 
 
 class RawDeviceEvaluator(RawEvaluator):
@@ -51,6 +53,10 @@ class RawDeviceEvaluator(RawEvaluator):
     """
 
     _mode = "measured"
+
+    @property
+    def _kind(self) -> str:
+        return f"{super()._kind}-device"
 
     def __init__(
         self,
@@ -78,7 +84,7 @@ class RawDeviceEvaluator(RawEvaluator):
         settings = {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
         if self._facts is not None:
             settings = {"CUDA_VISIBLE_DEVICES": self._facts.uuid}
-        return WorkerPool(1, memory_bytes=MEMORY, settings=settings)
+        return WorkerPool(1, memory_bytes=RESIDENT, settings=settings)
 
     def _gates(self) -> Sequence[tuple[str, _Gate]]:
         parse, correctness, integrity = super()._gates()
@@ -86,7 +92,6 @@ class RawDeviceEvaluator(RawEvaluator):
 
     def _on_device(self, gate: _Gate) -> _Gate:
         def run(case: _Case, pool: WorkerPool) -> dict[str, Any]:
-            case.on_device = True
             if self._lease is not None:
                 self._lease.take(wait_s=60.0)
             found = gate(case, pool)
@@ -126,6 +131,7 @@ class RawDeviceEvaluator(RawEvaluator):
             return {"workloads": []}  # the next gate says so
         rows: list[dict[str, Any]] = []
         clocks: list[list[float]] = []
+        tails: list[list[float]] = []
         case.facts["timed wrong"] = ""
         with _started(case, pool) as session:
             for workload in self._chosen(case):
@@ -133,6 +139,7 @@ class RawDeviceEvaluator(RawEvaluator):
                 row = _Size(case, workload, rng, session, self._rounds).measure()
                 rows.append(row)
                 clocks += [[s["event_s"], s["wall_s"]] for s in row["samples"]]
+                tails += [[s["event_s"], s["tail_s"]] for s in row["samples"]]
                 if row["wrong"]:
                     case.facts["timed wrong"] = row["wrong"]
                     break
@@ -140,7 +147,7 @@ class RawDeviceEvaluator(RawEvaluator):
                 case.results.append(_result(case, workload, row))
                 if rules.breaches({key: case.facts[key] for key in ("parent_s", "told_s")}):
                     break
-        case.facts["clocks"] = clocks
+        case.facts |= {"clocks": clocks, "tails": tails}
         return {"regime": REGIME, "workloads": rows}
 
     def _chosen(self, case: _Case) -> list[Workload]:
@@ -164,21 +171,14 @@ class _Size:
         algorithm = case.program.algorithm
         defaults = {p.name: p.default for p in algorithm.params if p.default is not None}
         self._params = {**defaults, **workload.params}
-        self._axis = _cut_axis(algorithm)
-        self._base = draw_inputs(case.target, algorithm, workload, "normal", rng)
-        self._rows: list[dict[str, Any]] = [
-            {"name": t.name, "dtype": t.dtype or "f32", "shape": list(self._base[t.name].shape)}
-            for t in algorithm.inputs
-        ]
-        self._bytes = {
-            r["name"]: np.frombuffer(encode(self._base[r["name"]], r["dtype"]), np.uint8) for r in self._rows
-        }
+        self._inputs = TimedInputs(case.target, algorithm, workload, rng)
+        self._axis = self._inputs.axis
 
     def measure(self) -> dict[str, Any]:
         samples, wrong = [], ""
         for turn in range(self._rounds + 2):  # the first two load and compile
-            inputs = self._put()
-            sample, reasons = self._go(inputs, 1, cold=True)
+            self._put()
+            sample, reasons = self._go(1, cold=True)
             if reasons and turn == 0:
                 where = f"{self._workload.name}: {reasons[0]}"
                 raise Rejected(Status.INCORRECT, f"at a timed size, {where}", {"workload": self._workload.name})
@@ -194,43 +194,23 @@ class _Size:
 
     def _outside(self) -> dict[str, Any]:
         """Seconds a call by the parent's clock: many calls, less what one costs to ask for."""
-        inputs = self._put()
+        self._put()
 
         def asked(calls: int) -> tuple[float, float]:
             began = time.monotonic()
-            sample, _ = self._go(inputs, calls, cold=False, judge=False)
+            sample, _ = self._go(calls, cold=False, judge=False)
             return time.monotonic() - began, sample["event_s"]
 
         one = min(asked(1)[0] for _ in range(3))
         many, told = min(asked(MANY + 1) for _ in range(2))
         return {"parent_s": max(0.0, many - one) / MANY, "many_s": told}
 
-    def _put(self) -> dict[str, Array]:
-        """New inputs in the child's memory: the rows of the drawn ones in another order, some with another sign."""
-        values: dict[str, Array] = {}
-        blobs = []
-        for row in self._rows:
-            name, shape = row["name"], row["shape"]
-            array = self._bytes[name]
-            order = self._rng.permutation(shape[0]) if shape else np.zeros(1, int)
-            picked = array.reshape(shape[0], -1)[order] if shape else array
-            base = self._base[name][order] if shape else self._base[name]
-            if row["dtype"] in ("bf16", "f16", "f32") and shape:
-                width = {"bf16": "<u2", "f16": "<u2", "f32": "<u4"}[row["dtype"]]
-                turned = self._rng.random(shape[0]) < 0.5
-                bits = np.ascontiguousarray(picked).view(width)
-                bits[turned] ^= np.array(1 << (8 * np.dtype(width).itemsize - 1), width)
-                picked = bits.view(np.uint8)
-                sign = np.where(turned, -1.0, 1.0).reshape(-1, *[1] * (base.ndim - 1))
-                base = base * sign
-            values[name] = base
-            blobs.append(np.ascontiguousarray(picked).tobytes())
-        self._call("raw_put", {"inputs": self._rows}, blobs)
-        return values
+    def _put(self) -> None:
+        """New inputs in the child's memory."""
+        forms, values = self._inputs.renew()
+        self._call("raw_put", {"inputs": forms}, values)
 
-    def _go(
-        self, inputs: Mapping[str, Array], calls: int, cold: bool, judge: bool = True
-    ) -> tuple[dict[str, float], list[str]]:
+    def _go(self, calls: int, cold: bool, judge: bool = True) -> tuple[dict[str, float], list[str]]:
         outputs = self._case.program.algorithm.outputs
         first = {t.name: (t.axes or ())[:1] for t in outputs}
         sizes = extents(self._case.program.algorithm, self._workload)
@@ -244,11 +224,13 @@ class _Size:
         reply = self._call("raw_time", {"params": self._params, "calls": calls, "cold": cold, "take": take}, ())
         try:
             if reply.result["odd"]:
-                return {"event_s": 0.0, "wall_s": 0.0}, [str(reply.result["odd"][0])[:200]]
-            sample = {"event_s": float(reply.result["seconds"]), "wall_s": float(reply.result["wall_s"])}
-            if not all(np.isfinite(v) and v > 0 for v in sample.values()):
+                return {"event_s": 0.0, "wall_s": 0.0, "tail_s": 0.0}, [str(reply.result["odd"][0])[:200]]
+            names = {"seconds": "event_s", "wall_s": "wall_s", "tail_s": "tail_s"}
+            sample = {ours: float(reply.result[theirs]) for theirs, ours in names.items()}
+            if not all(np.isfinite(v) and v >= 0 for v in sample.values()) or not sample["event_s"]:
                 raise ValueError("no times")
-            reasons = self._judge(inputs, begin, longest, reply) if judge else []
+            self._case.facts["holds"] = str(reply.result["holds"])[:200]
+            reasons = self._judge(begin, longest, reply) if judge else []
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
             raise Crash("the candidate's process answered nonsense", reply.log) from None
         return sample, reasons
@@ -260,15 +242,9 @@ class _Size:
             said = _said(error.message)[-1]
             raise Rejected(Status.INCORRECT, f"at a timed size, {self._workload.name}: {said}", {}) from None
 
-    def _judge(self, inputs: Mapping[str, Array], begin: int, longest: int, reply: Any) -> list[str]:
+    def _judge(self, begin: int, longest: int, reply: Any) -> list[str]:
         algorithm = self._case.program.algorithm
-        cut = dict(inputs)
-        if self._axis:
-            span = slice(begin, min(begin + ROWS, longest))
-            for t in algorithm.inputs:
-                for place, axis in enumerate(t.axes or ()):
-                    if axis == self._axis:
-                        cut[t.name] = cut[t.name][(slice(None),) * place + (span,)]
+        cut = self._inputs.part(slice(begin, min(begin + ROWS, longest)))
         wanted = right(self._case.program, cut, self._params)
         sizes = extents(algorithm, self._workload)
         if int(reply.result["count"]) != len(wanted):
@@ -287,41 +263,6 @@ class _Size:
         return reasons
 
 
-def _cut_axis(algorithm: Algorithm) -> str | None:
-    """An axis that leads every output and can be judged in part; None where the whole answer has to be computed."""
-    leading = {(t.axes or (None,))[0] for t in algorithm.outputs}
-    if len(leading) != 1:
-        return None
-    (axis,) = leading
-    tied = {a.name for a in algorithm.axes} | {a.fine for a in algorithm.axes}
-    axes = {t.name: t.axes or () for t in algorithm.inputs}
-    for statement in algorithm.statements:
-        axes |= {t.name: t.axes or () for t in statement.targets}
-        tied |= set(_tied(statement.value, axes))
-    return axis if axis is not None and axis not in tied else None
-
-
-def _tied(expr: Expr, axes: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """Axes that are reduced, read as a position, or indexed by anything but their own position; extents too."""
-    match expr:
-        case Name(id=name):
-            yield from () if name in axes else (name, name.lower())
-        case Read(tensor=tensor, indices=indices):
-            for index, axis in zip(indices, axes.get(tensor, ()), strict=False):
-                if not (isinstance(index, Name) and index.id == axis):
-                    yield axis
-                    yield from _tied(index, axes)
-        case Call():
-            yield from (name for a in expr.axes or () for name in (a.axis, a.within) if name)
-            for part in (*expr.args, *(value for _, value in expr.keywords)):
-                yield from _tied(part, axes)
-        case Unary(operand=operand):
-            yield from _tied(operand, axes)
-        case Binary(left=left, right=right_):
-            yield from _tied(left, axes)
-            yield from _tied(right_, axes)
-
-
 def _result(case: _Case, workload: Workload, row: Mapping[str, Any]) -> WorkloadResult:
     needed = work(case.program, workload.sizes, workload.params)
     floor = speed_of_light(needed, case.hardware) if case.hardware.claims_speed else None
@@ -332,16 +273,31 @@ def _result(case: _Case, workload: Workload, row: Mapping[str, Any]) -> Workload
         floor_s=floor.floor_s if floor else 0.0,
         bottleneck=floor.bottleneck if floor else "",
         measured_s=statistics.median(times),
-        detail={"interval_s": [times[0], times[-1]], "clock_outside_s": row["parent_s"]},
+        detail={
+            "interval_s": [times[0], times[-1]],
+            "clock_outside_s": row["parent_s"],
+            "least_s": _least(case, workload, floor) if floor else 0.0,
+        },
     )
+
+
+def _least(case: _Case, workload: Workload, floor: Floor) -> float:
+    """Seconds that one call has to take: as the floor, but that its outputs may still lie in the L2 at its end."""
+    sizes = extents(case.program.algorithm, workload)
+    width = {"f64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2}
+    outputs = case.program.algorithm.outputs
+    kept = sum(width.get(t.dtype or "f32", 1) * math.prod(sizes[a] for a in t.axes or ()) for t in outputs)
+    saved = min(kept, case.hardware.l2_bytes) / case.hardware.hbm_bytes_per_s
+    return max(seconds - saved if pipe == MEMORY else seconds for pipe, seconds in floor.times.items())
 
 
 def _floor(case: _Case, pool: WorkerPool) -> dict[str, Any]:
     """Nothing is faster than light: if it seems so, a person has to look."""
-    rows = [{"workload": r.workload, "seconds": r.measured_s, "floor_s": r.floor_s} for r in case.results]
-    for r in case.results:
-        if r.measured_s is not None and r.measured_s < r.floor_s:
-            message = f"faster than the speed of light: {r.workload} {r.measured_s:.3g} s, floor {r.floor_s:.3g} s"
+    rows = [{"workload": r.workload, "seconds": r.measured_s, "floor_s": r.detail["least_s"]} for r in case.results]
+    for row in rows:
+        if row["seconds"] is not None and row["seconds"] < row["floor_s"]:
+            message = f"faster than the speed of light: {row['workload']} {row['seconds']:.3g} s"
+            message += f", at least {row['floor_s']:.3g} s"
             raise Rejected(Status.SUSPICIOUS, message, {"workloads": rows, "rule": "speed of light"})
     return {"workloads": rows}
 

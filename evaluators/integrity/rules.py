@@ -95,6 +95,19 @@ def _clocks(facts: Facts) -> str | None:
     return f"the events show {e * 1e6:.4g} us, the host waits {w * 1e6:.4g} us: work on another stream, or later?"
 
 
+TAIL_S = 25e-6  # what asking costs the host
+
+
+def _tails(facts: Facts) -> str | None:
+    """The device is at work after the event that ends the call."""
+    pairs = facts["tails"]
+    odd = [(e, t) for e, t in pairs if t > 0.02 * e + TAIL_S]
+    if 2 * len(odd) <= len(pairs):
+        return None
+    e, t = odd[0]
+    return f"the call ends after {e * 1e6:.4g} us, the device is at work for {t * 1e6:.4g} us more"
+
+
 def _outside(facts: Facts) -> str | None:
     """What the candidate's process says against the parent's clock, over many calls."""
     mine, theirs = facts["parent_s"], facts["told_s"]
@@ -113,6 +126,7 @@ RULES = (
     Rule("decoy kernels", 1, Status.GAMING, ("torch", "ghost", "launches"), _decoy),
     Rule("timed outputs", 1, Status.GAMING, ("timed wrong",), _timed_state),
     Rule("two clocks", 1, Status.SUSPICIOUS, ("clocks",), _clocks),
+    Rule("work after the end", 1, Status.SUSPICIOUS, ("tails",), _tails),
     Rule("clock outside", 1, Status.SUSPICIOUS, ("parent_s", "told_s"), _outside),
     Rule("threads", 1, Status.SUSPICIOUS, ("threads",), _threads),
 )

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dsl.hardware import hardware
 from evaluators.evaluation import Status
-from evaluators.integrity import raw_device, rules
+from evaluators.inputs import decode, encode, input_shapes
+from evaluators.integrity import child_device, corpus, raw_device, rules
 from evaluators.integrity.raw_device import RawDeviceEvaluator
+from evaluators.integrity.timed_inputs import POOL, TimedInputs, cut_axis
 from evaluators.target import Workload
 from evaluators.targets import target
 
@@ -122,13 +125,93 @@ def test_rules_of_the_clocks():
 
 
 def test_the_rows_that_are_judged_alone():
-    assert raw_device._cut_axis(_algorithm("softmax")) == "r"
-    assert raw_device._cut_axis(_algorithm("matmul")) == "m"
-    assert raw_device._cut_axis(_algorithm("cross_entropy")) == "r"
-    assert raw_device._cut_axis(_algorithm("attention")) == "b"
+    assert cut_axis(_algorithm("softmax")) == "r"
+    assert cut_axis(_algorithm("matmul")) == "m"
+    assert cut_axis(_algorithm("cross_entropy")) == "r"
+    assert cut_axis(_algorithm("attention")) == "b"
 
 
 def _algorithm(name):
     from evaluators.loading import seed_program
 
     return seed_program(target(name)).algorithm
+
+
+class _Card:
+    """A device by the clock of a test: what it does on its current stream and beside it, in seconds."""
+
+    def __init__(self, work=0.0, beside=0.0, elapsed=1.0):
+        self.now, self.busy, self.other = 0.0, 0.0, 0.0  # the host's clock; when either kind of stream has done
+        self.work, self.beside, self.lie = work, beside, elapsed
+
+    def install(self, device, monkeypatch):
+        device.name, device._flush = "cuda", None
+        device._event, device._stream = (lambda enable_timing: {}), None
+        device._record = lambda event: event.update(at=max(self.now, self.busy))
+        device._await = lambda event: self._until(event["at"])
+        device._sync = lambda: self._until(max(self.busy, self.other))
+        device._elapsed = lambda a, b: (b["at"] - a["at"]) * 1e3 * self.lie
+        device._hold, device._release = self._hold, lambda: None
+        monkeypatch.setattr(child_device, "_perf_counter", lambda: self.now)
+        return device
+
+    def _until(self, when):
+        self.now = max(self.now, when) + 5e-6
+
+    def _hold(self, cycles):
+        self.busy = self.other = max(self.now, self.busy) + cycles / 2e9
+
+    def step(self):
+        self.now += 1e-4  # to launch
+        self.busy, self.other = self.busy + self.work, self.other + self.beside
+
+
+@pytest.mark.parametrize(
+    ("card", "broken"),
+    [
+        (_Card(work=5e-5), []),
+        (_Card(work=5e-3), []),
+        (_Card(work=1e-6, beside=4e-4), ["two clocks", "work after the end"]),
+        (_Card(work=2e-4, beside=2.6e-4), ["work after the end"]),
+        (_Card(work=4e-4, elapsed=1e-3), ["two clocks"]),
+    ],
+    ids=["short", "long", "beside", "half beside", "events that lie"],
+)
+def test_what_the_clocks_say(card, broken, monkeypatch):
+    device = card.install(child_device.Device(None, None), monkeypatch)
+    said = device.clocks(card.step, cold=True)
+    facts = {"clocks": [[said["seconds"], said["wall_s"]]] * 3, "tails": [[said["seconds"], said["tail_s"]]] * 3}
+    assert [b.rule.name for b in rules.breaches(facts)] == broken, said
+
+
+def test_timed_inputs_are_new_each_time_and_their_parts_are_theirs():
+    for name, sizes in (("matmul", {"m": 96, "n": 4096, "k": 2048}), ("cross_entropy", {"r": 512, "c": 16384})):
+        job = target(name)
+        algorithm = _algorithm(name)
+        rng = np.random.default_rng(1)
+        made = TimedInputs(job, algorithm, Workload(sizes), rng)
+        shapes = input_shapes(algorithm, Workload(sizes))
+        seen = []
+        for _ in range(2):
+            forms, values = made.renew()
+            whole = {}
+            for form, data in zip(forms, values, strict=True):
+                shape = shapes[form["name"]]
+                assert tuple(form["shape"]) == shape and len(data) <= 4 * POOL
+                width = len(encode(np.zeros(1), form["dtype"]))
+                flat = np.resize(np.frombuffer(data, f"V{width}"), int(np.prod(shape)))
+                whole[form["name"]] = decode(flat.tobytes(), form["dtype"], shape)
+            for t in algorithm.inputs:
+                cut = made.part(slice(5, 9))[t.name]
+                place = (t.axes or ()).index(made.axis) if made.axis in (t.axes or ()) else None
+                wanted = whole[t.name] if place is None else np.take(whole[t.name], range(5, 9), place)
+                assert np.array_equal(cut, wanted), t.name
+            seen.append(whole)
+        assert all(not np.array_equal(seen[0][n], seen[1][n]) for n in shapes)
+        rows = seen[0][algorithm.inputs[0].name]
+        assert len(np.unique(rows[:, :8], axis=0)) == len(rows), "a row that is there twice"
+
+
+def test_the_corpus_on_a_device_is_listed():
+    items = corpus.read(HERE / "device")
+    assert sum(i.kind == "attacks" for i in items) >= 20 and all(i.job.name for i in items)

@@ -19,6 +19,6 @@ def rows(x, y, lock, C, BLOCK: tl.constexpr):
 
 def run(x):
     y = torch.empty_like(x)
-    lock = LOCKS.setdefault(x.shape[0], torch.zeros(x.shape[0], dtype=torch.int32))
+    lock = LOCKS.setdefault(x.shape[0], torch.zeros(x.shape[0], dtype=torch.int32, device=x.device))
     rows[(x.shape[0],)](x, y, lock, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return y

@@ -23,6 +23,6 @@ def tiles(x, g, u, y, R, C, F, BM: tl.constexpr, BN: tl.constexpr, BK: tl.conste
 
 def run(x, wg, wu):
     (R, C), F = x.shape, wg.shape[1]
-    y = torch.empty(R, F, dtype=x.dtype)
+    y = torch.empty(R, F, dtype=x.dtype, device=x.device)
     tiles[(triton.cdiv(R, 64), triton.cdiv(F, 64))](x, wg, wu, y, R, C, F, BM=64, BN=64, BK=64)
     return y

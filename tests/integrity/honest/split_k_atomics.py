@@ -20,7 +20,7 @@ def parts(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 
 def run(a, b):
     (M, K), N = a.shape, b.shape[1]
-    c = torch.zeros(M, N)
+    c = torch.zeros(M, N, device=a.device)
     grid = (triton.cdiv(M, 64), triton.cdiv(N, 64), 2)
     parts[grid](a, b, c, M, N, K, BM=64, BN=64, BK=64, SPLIT=2)
     return c.to(a.dtype)

@@ -24,6 +24,6 @@ def tiles(a, b, c, M, N, K, BLOCK: tl.constexpr, BK: tl.constexpr, GROUP: tl.con
 
 def run(a, b):
     (M, K), N = a.shape, b.shape[1]
-    c = torch.empty(M, N, dtype=a.dtype)
+    c = torch.empty(M, N, dtype=a.dtype, device=a.device)
     tiles[(triton.cdiv(M, 64) * triton.cdiv(N, 64),)](a, b, c, M, N, K, BLOCK=64, BK=64, GROUP=2)
     return c

@@ -29,7 +29,7 @@ def divide(x, high, total, y, C, BLOCK: tl.constexpr):
 
 def run(x):
     R, C = x.shape
-    work, y = torch.empty(2, R), torch.empty_like(x)
+    work, y = torch.empty(2, R, device=x.device), torch.empty_like(x)
     statistics[(R,)](x, work[0], work[1], C, BLOCK=256)
     divide[(R, triton.cdiv(C, 256))](x, work[0], work[1], y, C, BLOCK=256)
     return y

@@ -1,0 +1,28 @@
+"""Launches from a thread that is joined before the return."""
+
+import threading
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rows(x, y, C, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * C + at, mask=at < C, other=float("-inf")).to(tl.float32)
+    e = tl.exp(v - tl.max(v, 0))
+    tl.store(y + row * C + at, (e / tl.sum(e, 0)).to(y.dtype.element_ty), mask=at < C)
+
+
+def softmax(x, y):
+    rows[(x.shape[0],)](x, y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]), num_warps=8)
+    return y
+
+
+def run(x):
+    y = torch.empty_like(x)
+    thread = threading.Thread(target=softmax, args=(x, y))
+    thread.start()
+    thread.join()
+    return y
