@@ -10,11 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from archive.errors import ArchiveError
-from evaluators.evaluation import Evaluation, Score, score
+from evaluators.evaluation import Evaluation, score
+from evaluators.times import times_of
 
-# Raise it when `evaluators.evaluation.score` gives another number for the same facts: archives then compute their
-# search keys anew when they are next opened for writing.
-SCORE_RULE = 1
+# Raise it when `evaluators.evaluation.score` gives another number for the same facts, or another key is kept: archives
+# then compute their search keys anew when they are next opened for writing.
+SCORE_RULE = 2
 
 
 def to_document(evaluation: Evaluation) -> str:
@@ -33,7 +34,7 @@ def from_document(document: str, source: str) -> Evaluation:
 
 def search_keys(evaluation: Evaluation) -> dict[str, Any]:
     """The columns of `evaluations` that repeat what the document says."""
-    s = score(evaluation)
+    s, times = score(evaluation), times_of(evaluation)
     return {
         "status": evaluation.status.value,
         "mode": evaluation.mode,
@@ -42,11 +43,8 @@ def search_keys(evaluation: Evaluation) -> dict[str, Any]:
         "predicted": _finite(s.predicted),
         "measured": _finite(s.measured),
         "headroom": _finite(s.headroom),
+        "times": times.to_text() if times is not None else None,
     }
-
-
-def keyed_score(predicted: float | None, measured: float | None, headroom: float | None) -> Score:
-    return Score(predicted=predicted, measured=measured, headroom=headroom)
 
 
 def deterministic(evaluation: Evaluation) -> dict[str, Any]:

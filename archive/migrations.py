@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, text
 
-VERSION = 3
+VERSION = 4
 
 
 def _prompts(connection: Connection) -> None:
@@ -28,8 +28,13 @@ def _reviews(connection: Connection) -> None:
     connection.execute(text("CREATE INDEX ix_reviews_evaluation ON reviews (evaluation_id)"))
 
 
+def _times(connection: Connection) -> None:
+    # Filled when the search keys are computed anew, which the rule of this version asks for.
+    connection.execute(text("ALTER TABLE evaluations ADD COLUMN times TEXT"))
+
+
 # version reached -> step from the version before; one transaction runs them all
-STEPS: dict[int, Callable[[Connection], None]] = {2: _prompts, 3: _reviews}
+STEPS: dict[int, Callable[[Connection], None]] = {2: _prompts, 3: _reviews, 4: _times}
 
 
 def migrate(connection: Connection, version: int) -> None:

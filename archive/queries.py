@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, Select, case, exists, func, literal, sel
 
 from archive import holder as holders
 from archive.database import unpack
-from archive.records import Booking, Candidate, Exchange, Run, Spend
+from archive.records import Booking, Candidate, Exchange, Outline, Run, Spend
 from archive.tables import candidates, documents, evaluations, journal, ledger, parents, reviews, runs, sessions, texts
 from evaluators.evaluation import Score, Status
 
@@ -76,6 +76,25 @@ def select_candidates(text: bool) -> Select[Any]:
     if text:
         source = source.join(texts, texts.c.sha256 == candidates.c.text_sha)
     return select(*columns).select_from(source)
+
+
+def outlined(connection: Connection, run: int) -> list[Outline]:
+    """All candidates of a run, in the order of k."""
+    above: dict[int, tuple[int, ...]] = {}
+    query = select(parents.c.k, parents.c.parent_k).where(parents.c.run_id == run)
+    for k, parent in connection.execute(query.order_by(parents.c.k, parents.c.position)):
+        above[k] = (*above.get(k, ()), parent)
+    e = evaluations.c
+    rows = (
+        select(candidates.c.k, candidates.c.digest, e.status, e.mode, e.failed_gate, e.predicted, e.measured, e.times)
+        .select_from(candidates.outerjoin(evaluations, e.id == candidates.c.evaluation_id))
+        .where(candidates.c.run_id == run)
+        .order_by(candidates.c.k)
+    )
+    return [
+        Outline(k, digest, above.get(k, ()), status, mode or "none", gate, predicted, measured, times)
+        for k, digest, status, mode, gate, predicted, measured, times in connection.execute(rows)
+    ]
 
 
 def promotions_of(judge: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from evaluators.evaluation import Score, Status
@@ -75,6 +75,12 @@ class Run:
     wall_s: float
 
     @property
+    def given(self) -> dict[str, Any]:
+        """What the run was asked to do, as it was asked: the part of `config` that a person gave."""
+        found = self.config.get("given", self.config)
+        return found if isinstance(found, dict) else {}
+
+    @property
     def standing(self) -> str:
         """The state for people: `running`, `interrupted`, `ended (steps)`."""
         return f"{self.state} ({self.ended})" if self.state == "ended" else self.state
@@ -111,6 +117,26 @@ class Candidate:
     def value(self) -> float:
         """The score in its own mode, measured or predicted; 0 where there is none."""
         return (self.score.measured if self.mode == "measured" else self.score.predicted) or 0.0
+
+
+class Outline(NamedTuple):
+    """A candidate by its plainest facts, read without its texts and evidence: words and numbers as they stand in the
+    tables. times: see `evaluators.times.Times.from_text`."""
+
+    k: int
+    digest: str
+    parents: tuple[int, ...]
+    status: str | None
+    mode: str
+    failed_gate: str | None
+    predicted: float | None
+    measured: float | None
+    times: str | None
+
+    @property
+    def value(self) -> float:
+        """As `Candidate.value`."""
+        return (self.measured if self.mode == "measured" else self.predicted) or 0.0
 
 
 @dataclass(frozen=True)

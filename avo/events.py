@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from archive.records import Spend
 from avo.agents.protocol import Judged
-from avo.history import Comparison
 from evaluators.evaluation import Evaluation
+from evaluators.times import Comparison
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def target_of_run(named: Named) -> Target:
     from evaluators.loading import complete
 
     assert named.run is not None
-    given: Mapping[str, Any] = named.run.config.get("given") or {}
+    given: Mapping[str, Any] = named.run.given
     kept = {k: v for k, v in given.items() if k in RunConfig.model_fields}
     config = RunConfig.model_validate(kept)
     if config.target.startswith("<"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -49,9 +51,14 @@ def read_program(path: str) -> tuple[str, Program]:
 
 
 def write_text(path: Path, text: str, force: bool) -> None:
-    """Write a new file. Raises UserMistake where it is there already (without `force`) or cannot be written."""
+    """Write a file, whole or not at all. Raises UserMistake where it is there already (without `force`) or cannot be
+    written."""
+    if force:
+        with writing(str(path)) as file:
+            file.write(text)
+        return
     try:
-        with path.open("w" if force else "x", encoding="utf-8", newline="\n") as file:
+        with path.open("x", encoding="utf-8", newline="\n") as file:
             file.write(text)
     except FileExistsError:
         raise UserMistake(f"{path} is there already; --force overwrites it") from None
@@ -63,19 +70,24 @@ def write_text(path: Path, text: str, force: bool) -> None:
 
 @contextmanager
 def writing(path: str) -> Iterator[TextIO]:
-    """A text file that takes its name only when it is whole. Raises UserMistake where it cannot be written."""
-    final = Path(path)
-    partial = final.with_name(final.name + ".partial")
+    """A text file that takes its name only when it is whole; what is no plain file (a device, a pipe) is written as
+    it stands. Raises UserMistake where it cannot be written."""
+    final = Path(os.path.realpath(path))
+    whole = final if final.exists() and not final.is_file() else final.with_name(f".{final.name}.{os.getpid()}.partial")
     try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
+        with whole.open("w", encoding="utf-8", newline="\n") as file:
             yield file
-        partial.replace(final)
+        if whole is not final:
+            if final.exists():
+                shutil.copymode(final, whole)
+            whole.replace(final)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise
         raise UserMistake(f"cannot write {path}: {error.strerror or error}") from None
     finally:
-        partial.unlink(missing_ok=True)
+        if whole is not final:
+            whole.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -231,7 +231,7 @@ def stored(
     Raises UserMistake where the stored one is not of this version's form.
     """
     record = store.run(run)
-    given = dict(record.config.get("given") or {})
+    given = dict(record.given)
     if steps is not None or minutes is not None:
         given |= {"steps": steps, "minutes": minutes}
     limits = {"max_usd": max_usd, "max_tokens": max_tokens, "max_device_seconds": max_device_seconds}

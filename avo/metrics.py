@@ -30,11 +30,12 @@ def attempts(model: ReportModel) -> list[float]:
     first = _score(model, seed)
     if not first:
         return []
+    points = {p.k: p.score for p in getattr(model.running_best, model.kind)}
     best, found = 1.0, []
-    for c in model.candidates:
-        if c.k == model.baseline:
+    for k in model.ks:
+        if k == model.baseline:
             continue
-        best = max(best, (_score(model, c) or 0.0) / first)
+        best = max(best, points.get(k, 0.0) / first)
         found.append(best)
     return found
 

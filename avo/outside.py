@@ -14,8 +14,9 @@ from avo.agents.answer import Answer
 from avo.agents.protocol import Brief, Judged, Left, Proposal
 from avo.agents.sweeping import EVALUATIONS
 from avo.errors import UserMistake
-from avo.history import Comparison, History, notes_of
+from avo.history import History, notes_of
 from avo.python_arm import begun
+from evaluators.times import Comparison
 
 if TYPE_CHECKING:
     from archive.archive import Archive

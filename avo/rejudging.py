@@ -56,7 +56,7 @@ def again(named: Named, hardware: Hardware | None = None) -> tuple[Evaluation, T
     assert named.run is not None and named.evaluation is not None
     require_torch("judging")
     require_triton("judging")
-    given = {k: v for k, v in (named.run.config.get("given") or {}).items() if k in RunConfig.model_fields}
+    given = {k: v for k, v in named.run.given.items() if k in RunConfig.model_fields}
     config = RunConfig.model_validate(given)
     for kind, name in (("evaluator", config.evaluator), ("chip", config.hw)):
         if name.startswith("<"):

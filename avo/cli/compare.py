@@ -27,11 +27,12 @@ def compare(
     from avo.cli.options import reading
     from avo.errors import UserMistake
     from avo.report.build import build_model
+    from avo.report.keeping import FULL
 
     if len(runs) < 2:
         raise UserMistake("name two runs or more: avo compare 1 2")
     with reading(archive) as store:
-        models = [build_model(store, run) for run in runs]
+        models = [build_model(store, run, FULL) for run in runs]
     answer = _figures(models)
     if as_json:
         show_json(answer)
@@ -81,7 +82,7 @@ def _figures(models: list[ReportModel]) -> dict[str, Any]:
                 "agent": m.run.agent,
                 "mode": m.mode,
                 "unit": m.target.unit,
-                "candidates": len(m.candidates),
+                "candidates": m.total,
                 "passed": counts.get("committed", 0) + counts.get("passed", 0),
                 "best": getattr(best.score, m.kind) if best is not None else None,
                 "digest": best.digest if best is not None else None,

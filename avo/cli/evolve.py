@@ -312,9 +312,9 @@ def _conclude(run: Run) -> None:
     """The end: the best program, its times, what changed from the seed, the report, what to do next."""
     from avo.cli.console import entry, paint, say, tame
     from avo.cli.progress import spent
-    from avo.cli.report import page_name, write_page
+    from avo.cli.report import page_name
     from avo.cli.show import promotion, verdict
-    from avo.report.build import build_model
+    from avo.report import write_report
     from avo.report.derive import change, line_diff
 
     best, evaluation = run.best, run.evaluation
@@ -340,14 +340,14 @@ def _conclude(run: Run) -> None:
             say("\nthe seed program is still the best")
     if cost := spent(run.archive.spend(run.id)):
         say(f"\nmodels: {cost}")
-    page = write_page(build_model(run.archive, run.id), page_name(run.id, run.archive.where))
+    page = write_report(run.archive, run.id, page_name(run.id, run.archive.where))
     where = "" if run.archive.where == "avo.db" else f" --archive {run.archive.where}"
     say(f"\nreport: {page}")
     if best is not None:
         say(f"next:   avo show {run.id}/{best.k} --program{where} > best.avo")
         say(f"        avo lower best.avo --hw {run.record.hardware} -o kernel.py   # runs without avo")
     judged = len(run.archive.candidates(run.id, text=False)) - 1
-    asked = (run.record.config.get("given") or {}).get("steps")
+    asked = run.record.given.get("steps")
     unfinished = isinstance(asked, int) and judged < asked
     more = "" if unfinished else f" --steps {2 * max(1, judged)}"
     say(f"        avo evolve --resume {run.id}{more}{where}   # goes on")

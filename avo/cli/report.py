@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from avo.cli.options import ArchiveOption, JsonOption
-
-if TYPE_CHECKING:
-    from avo.report.model import ReportModel
 
 
 def report(
@@ -41,14 +38,15 @@ def report(
     """
     from avo.cli.console import say, width
     from avo.cli.options import reading
-    from avo.report import render_table, to_json
+    from avo.report import render_table, to_json, write_page
     from avo.report.build import build_model
+    from avo.report.keeping import FULL
 
     if serve:
         _serve(archive, run, port)
         return
     with reading(archive) as store:
-        model = build_model(store, run)
+        model = build_model(store, run, None if as_json else FULL)
         page = html or page_name(model.run.id, store.where)
     if as_json:
         say(to_json(model))
@@ -85,12 +83,3 @@ def _serve(archive: str | None, run: int | None, port: int) -> None:
         raise UserMistake(f"port {port} cannot be used: {error.strerror or error}; try --port 0") from None
     except KeyboardInterrupt:
         say()
-
-
-def write_page(model: ReportModel, place: Path) -> Path:
-    """Write the HTML file; returns its full path. Raises UserMistake."""
-    from avo.files import write_text
-    from avo.report import render_html
-
-    write_text(place, render_html(model), force=True)
-    return place.resolve()

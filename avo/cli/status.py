@@ -51,7 +51,7 @@ def status(
 def _facts(store: Archive, number: int | None) -> dict[str, Any]:
     row = store.run(number)
     best, seed = store.best(row.id), store.candidates(row.id, ks=[0], text=False)
-    spend, given = store.spend(row.id), row.config.get("given", row.config)
+    spend, given = store.spend(row.id), row.given
     counts = store.counts(row.id)
     return {
         "run": row.id,

@@ -16,6 +16,9 @@ def tree(
     run: Annotated[int | None, typer.Argument(help="The run; the newest if left out.", metavar="[RUN]")] = None,
     archive: ArchiveOption = None,
     committed: Annotated[bool, typer.Option("--committed", help="Only what was committed.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also of a run of thousands, where a page would count the rest.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Draw who descends from whom, failures too; a star is a commit, >> the best.
@@ -25,32 +28,39 @@ def tree(
     from avo.cli.console import say, show_json
     from avo.cli.options import reading
     from avo.report.build import build_model
+    from avo.report.keeping import FULL
 
     with reading(archive) as store:
-        model = build_model(store, run)
+        model = build_model(store, run, None if everything else FULL)
     shown = [c for c in model.candidates if c.committed or not committed]
     if as_json:
-        show_json({"run": model.run.id, "kind": model.kind, "candidates": _listed(model, shown)})
+        rest = {} if committed else dict(model.omitted)
+        show_json({"run": model.run.id, "kind": model.kind, "candidates": _listed(model, shown), "omitted": rest})
         return
-    for line in _lines(model, shown):
-        say(line)
+    say("\n".join(_lines(model, shown)))
+    if model.above and not committed:
+        counted = ", ".join(f"{n} {name}" for name, n in model.omitted.items())
+        say(f"\nand {len(model.above)} more ({counted}): `avo tree {model.run.id} --all` draws them")
 
 
-def _parent(c: Candidate, among: set[int], model: ReportModel) -> int | None:
-    """The nearest ancestor, by first parents, that is shown."""
-    at: Candidate | None = c
-    while at is not None and at.parents:
-        if at.parents[0] in among:
-            return at.parents[0]
-        at = model.by_k(at.parents[0])
-    return None
+def _parents(model: ReportModel, shown: list[Candidate]) -> dict[int, int | None]:
+    """k -> the nearest ancestor, by first parents, that is shown."""
+    above = {**model.above, **{c.k: next(iter(c.parents), None) for c in model.candidates}}
+    among = {c.k for c in shown}
+    found = {}
+    for k in sorted(among):
+        at = above[k]
+        while at is not None and at not in among:
+            at = above.get(at)
+        found[k] = at
+    return found
 
 
 def _children(model: ReportModel, shown: list[Candidate]) -> dict[int | None, list[Candidate]]:
-    among = {c.k for c in shown}
     found: dict[int | None, list[Candidate]] = {}
+    parents = _parents(model, shown)
     for c in shown:
-        found.setdefault(_parent(c, among, model), []).append(c)
+        found.setdefault(parents[c.k], []).append(c)
     return found
 
 
@@ -85,11 +95,11 @@ def _said(c: Candidate, model: ReportModel, best: Candidate | None) -> str:
 
 
 def _listed(model: ReportModel, shown: list[Candidate]) -> list[dict[str, Any]]:
-    among = {c.k for c in shown}
+    parents = _parents(model, shown)
     return [
         {
             "k": c.k,
-            "parent": _parent(c, among, model),
+            "parent": parents[c.k],
             "parents": list(c.parents),
             "digest": c.digest,
             "outcome": c.outcome,

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -45,33 +43,24 @@ def __getattr__(name: str) -> Any:
 
 
 def write_page(model: ReportModel, path: Path | str | None = None) -> Path:
-    """Writes the HTML page and returns where it is: `path`, or `avo-report-RUN.html` in the working directory.
+    """Writes the HTML page and returns its full path: `path`, or `avo-report-RUN.html` in the working directory.
 
-    The file appears whole or not at all. Raises OSError where the folder cannot be written.
+    The file appears whole or not at all. Raises UserMistake where it cannot be written.
     """
+    from avo.files import write_text
     from avo.report.page import render_html
 
     where = Path(path) if path is not None else Path(f"avo-report-{model.run.id}.html")
-    text = render_html(model)
-    handle, temporary = tempfile.mkstemp(prefix=f".{where.name}.", dir=where.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, where)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return where
+    write_text(where, render_html(model), force=True)
+    return where.resolve()
 
 
 def write_report(archive: Archive, run: int | None = None, path: Path | str | None = None) -> Path:
     """The HTML page of a run (of the newest, where none is named), read from the archive. See `write_page`."""
     from avo.report.build import build_model
+    from avo.report.keeping import FULL
 
-    return write_page(build_model(archive, run), path)
+    return write_page(build_model(archive, run, FULL), path)
 
 
 def print_report(
@@ -79,7 +68,8 @@ def print_report(
 ) -> None:
     """The terminal table of a run, or its JSON, on standard output or on `file`."""
     from avo.report.build import build_model
+    from avo.report.keeping import FULL
     from avo.report.table import render_table, to_json
 
-    model = build_model(archive, run)
+    model = build_model(archive, run, None if as_json else FULL)
     print(to_json(model) if as_json else render_table(model, width), file=file)

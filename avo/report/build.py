@@ -2,42 +2,63 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from avo.history import History
-from avo.report.derive import Gain, complete
-from avo.report.model import BudgetInfo, Candidate, ChipInfo, Cost, ReportModel, RunInfo, TargetInfo, Tried
+from avo.committing import Committing
+from avo.report.derive import Gain, complete, failed_gate
+from avo.report.keeping import TRIED, best, gap, telling
+from avo.report.model import (
+    FLAGGED,
+    KINDS,
+    BudgetInfo,
+    Candidate,
+    ChipInfo,
+    Cost,
+    ReportModel,
+    RunInfo,
+    TargetInfo,
+    Tried,
+    outcome,
+)
 from avo.report.promotion import facts
-from evaluators.evaluation import Evaluation
+from evaluators.evaluation import Evaluation, Status
+from evaluators.times import Times
 
 if TYPE_CHECKING:
     from archive.archive import Archive
-    from archive.records import Run
+    from archive.records import Outline, Run
+
+T = TypeVar("T")
+
+_AT_ONCE = 5000  # numbers in one question to the archive
 
 
-def build_model(archive: Archive, run: int | None = None) -> ReportModel:
-    """The report of a run, of the newest where none is named. Raises ArchiveError where there is no such run."""
+def build_model(archive: Archive, run: int | None = None, full: int | None = None) -> ReportModel:
+    """The report of a run, of the newest where none is named. Raises ArchiveError where there is no such run.
+
+    full: of a run with more candidates than that, only what a page has room for (commits, their ancestors, flagged
+    ones, the best, the last `full`) and the rest counted; all of it where it is None. A page, a table or a tree that is
+    drawn from either is the same up to what is left out, and 100,000 candidates take seconds instead of minutes.
+    """
     row = archive.run(run)
-    found = archive.candidates(row.id)
+    outline = archive.outline(row.id)
+    rule, gains = _folded(outline)
+    keep = _kept(outline, rule, len(outline) if full is None else full)
+    found = _in_parts(keep, lambda ks: archive.candidates(row.id, ks=ks))
     judged = {c.k: evaluation for c, evaluation in archive.evaluations(found)}
-    history = History.of(archive, row.id, whole=True)
-    committed: set[int] = set()
-    gains: dict[int, Gain] = {}
-    for past in history.all():
-        if past.committed:
-            committed.add(past.k)
-            against = history.compared(past)
-            if against is not None:
-                measured = past.evaluation.mode == "measured"
-                low, high = (1 / against.high, 1 / against.low) if measured else (None, None)
-                gains[past.k] = (1 / against.ratio, low, high)
-    tested_all = archive.hypotheses(row.id)
-    hypotheses = {t.k: t for t in tested_all if t.k is not None}
     promotions = archive.promotions(row.id)
-    costs = archive.spend_by(row.id, "k")
+    costs: dict[Any, Any] = {}
+    for part in _parts(keep):
+        costs |= archive.spend_by(row.id, "k", part)
+    expected = archive.expected(row.id)
+    tried, total = _tried(archive, row.id, outline, expected, full is None), len(expected)
+    of_kept = _in_parts({i for i, k, _ in expected if k in keep}, lambda ids: archive.hypotheses(row.id, ids))
+    hypotheses = {t.k: t for t in of_kept if t.k is not None}
     candidates = []
     for c in found:
         evaluation = judged.get(c.k)
@@ -52,7 +73,7 @@ def build_model(archive: Archive, run: int | None = None) -> ReportModel:
                 status=c.status,
                 failed_gate=c.failed_gate,
                 message=c.message,
-                committed=c.k in committed,
+                committed=rule.committed[c.k],
                 score=c.score,
                 text=c.text,
                 rationale=c.rationale,
@@ -65,29 +86,115 @@ def build_model(archive: Archive, run: int | None = None) -> ReportModel:
             )
         )
     evaluations = list(judged.values())
-    mode = _mode(evaluations)
+    mode = _mode(outline)
+    left = [o for o in outline if o.k not in keep]
+    above = {p for c in found for p in c.parents[:1]} - keep
+    texts = {c.k: c.text for c in _in_parts(above, lambda ks: archive.candidates(row.id, ks=ks))}
     model = complete(
         candidates,
         gains,
+        {o.k: (o.digest, texts.get(o.k, "")) for o in left},
         run=_run(row),
         target=TargetInfo(name=row.target, unit=_unit(evaluations)),
         chip=ChipInfo(name=row.hardware),
         mode=mode,
         mode_reason=_reason(evaluations, mode),
-        budget=_budget(row, max((c.k for c in found), default=0), _spent(archive.spend(row.id))),
+        budget=_budget(row, max((o.k for o in outline), default=0), _spent(archive.spend(row.id))),
         versions={str(k): str(v) for k, v in row.versions.items()},
-        tried=tuple(
-            Tried(
-                k=t.k,
-                claim=t.hypothesis.claim,
-                bottleneck=t.hypothesis.bottleneck,
-                expected=t.hypothesis.expected_gain,
-                actual=t.actual_gain,
-            )
-            for t in tested_all
-        ),
+        tried=tried,
+        tried_total=total,
+        omitted=dict(Counter(_outcome(o, rule) for o in left)),
+        above={o.k: next(iter(o.parents), None) for o in left},
     )
     return model.model_copy(update={"costs": _costs(archive, row.id, model)})
+
+
+def _folded(outline: list[Outline]) -> tuple[Committing, dict[int, Gain]]:
+    """What was committed, and what each commit gained on its lineage's best: ratio and interval of speeds."""
+    rule = Committing()
+    gains: dict[int, Gain] = {}
+    digests = {o.k: o.digest for o in outline}
+    for o in outline:
+        while len(rule.committed) < o.k:
+            rule.skip()
+        if o.status is None:
+            rule.skip()
+            continue
+        above = [digests[p] for p in o.parents if digests[p] in rule.first]
+        ok = o.status == Status.OK.value
+        times = Times.from_text(o.times) if ok and o.times is not None else None
+        if rule.fold(o.digest, above, ok, o.value, times):
+            against = rule.compared(o.k, above)
+            if against is not None:
+                noisy = o.mode == "measured"
+                low, high = (1 / against.high, 1 / against.low) if noisy else (None, None)
+                gains[o.k] = (1 / against.ratio, low, high)
+    return rule, gains
+
+
+def _kept(outline: list[Outline], rule: Committing, full: int) -> set[int]:
+    flagged = {s.value for s in FLAGGED}
+    others = {o.k for o in outline if o.status in flagged or not o.parents}
+    for kind in KINDS:
+        good = [o for o in outline if o.status == Status.OK.value and rule.first[o.digest] == o.k and getattr(o, kind)]
+        high = 0.0
+        for o in good:
+            if getattr(o, kind) > high:
+                high = getattr(o, kind)
+                others.add(o.k)
+        others.update(best((o.k, getattr(o, kind)) for o in good))
+    commits = (o.k for o in outline if rule.committed[o.k])
+    return telling({o.k: o.parents for o in outline}, full, commits=commits, others=others)
+
+
+def _outcome(o: Outline, rule: Committing) -> str:
+    status = Status(o.status) if o.status is not None else None
+    repeat = rule.first.get(o.digest, o.k) != o.k
+    return outcome(status, repeat, failed_gate(status, o.failed_gate), rule.committed[o.k])
+
+
+def _tried(
+    archive: Archive, run: int, outline: list[Outline], expected: list[tuple[int, int | None, float | None]], all: bool
+) -> tuple[Tried, ...]:
+    """The hypotheses, in the order they were made; where not all are wanted, those that a page tells."""
+    ids: list[int] | None = None
+    if not all:
+        known = {o.k: o for o in outline}
+
+        def far(row: tuple[int, int | None, float | None]) -> tuple[float, int]:
+            _, k, gain = row
+            return (-gap(gain, _gain(known, k)), k if k is not None else -1)
+
+        ids = [row[0] for row in heapq.nsmallest(TRIED, expected, key=far)]
+    return tuple(
+        Tried(
+            k=t.k,
+            claim=t.hypothesis.claim,
+            bottleneck=t.hypothesis.bottleneck,
+            expected=t.hypothesis.expected_gain,
+            actual=t.actual_gain,
+        )
+        for t in archive.hypotheses(run, ids)
+    )
+
+
+def _gain(known: dict[int, Outline], k: int | None) -> float | None:
+    """As `archive.records.Tested.actual_gain`."""
+    child = known.get(k) if k is not None else None
+    if child is None or not child.value:
+        return None
+    before = max((known[p].value for p in child.parents if known[p].mode == child.mode), default=0.0)
+    return child.value / before if before else None
+
+
+def _parts(numbers: Iterable[int]) -> Iterator[list[int]]:
+    ordered = sorted(numbers)
+    for start in range(0, len(ordered), _AT_ONCE):
+        yield ordered[start : start + _AT_ONCE]
+
+
+def _in_parts(numbers: Iterable[int], read: Callable[[list[int]], list[T]]) -> list[T]:
+    return [found for part in _parts(numbers) for found in read(part)]
 
 
 def _costs(archive: Archive, run: int, model: ReportModel) -> tuple[Cost, ...]:
@@ -113,8 +220,7 @@ def _run(row: Run) -> RunInfo:
 
 
 def _budget(row: Run, steps_used: int, spend: dict[str, Any]) -> BudgetInfo:
-    given = row.config.get("given", row.config)
-    steps, minutes = given.get("steps"), given.get("minutes")
+    steps, minutes = row.given.get("steps"), row.given.get("minutes")
     return BudgetInfo(
         # a run that was taken up again with more steps has passed the limit that it began with
         steps=steps if isinstance(steps, int) and steps >= steps_used else None,
@@ -142,9 +248,9 @@ def _told(tested: Any) -> dict[str, Any]:
     return {k: v for k, v in facts.items() if v not in (None, "", {})}
 
 
-def _mode(evaluations: list[Evaluation]) -> Any:
+def _mode(outline: list[Outline]) -> Any:
     """How the times of this run came about: where it measured anything, measured decides."""
-    counts = Counter(e.mode for e in evaluations)
+    counts = Counter(o.mode for o in outline if o.status is not None)
     return next((mode for mode in ("measured", "predicted") if counts[mode]), "none")
 
 
@@ -153,7 +259,7 @@ def _reason(evaluations: list[Evaluation], mode: str) -> str:
     if not evaluations:
         return ""
     if mode == "measured":
-        return _regime(next(e.environment for e in evaluations if e.mode == "measured"))
+        return _regime(next((e.environment for e in evaluations if e.mode == "measured"), {}))
     said = next((str(e.environment["mode_reason"]) for e in evaluations if e.environment.get("mode_reason")), "")
     return said or ("nothing was timed on a device" if mode == "predicted" else "correctness alone, no claim of speed")
 

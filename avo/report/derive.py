@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,11 +25,13 @@ Gain = tuple[float | None, float | None, float | None]  # ratio, and the interva
 _SCALE = {"TFLOP/s": 1e-12, "GB/s": 1e-9}
 
 
-def short_ids(digests: Sequence[str], least: int = 8) -> dict[str, str]:
-    """Each digest's shortest prefix, of at least `least` characters, that names it alone among `digests`."""
+def short_ids(digests: Iterable[str], of: Iterable[str] | None = None, least: int = 8) -> dict[str, str]:
+    """Each digest's shortest prefix, of at least `least` characters, that names it alone among `digests`. of: only
+    theirs are wanted."""
     distinct = sorted(set(digests))
     ids = {}
-    for i, digest in enumerate(distinct):
+    for digest in distinct if of is None else set(of):
+        i = bisect.bisect_left(distinct, digest)
         length = least
         for other in (*distinct[max(0, i - 1) : i], *distinct[i + 1 : i + 2]):
             same = next((n for n, (a, b) in enumerate(zip(digest, other, strict=False)) if a != b), len(digest))
@@ -182,26 +185,38 @@ def workload_infos(names: Sequence[str], facts: dict[str, tuple[float, float, st
     return infos, " ".join(f"{k}={v}" if v else k for k, v in common.items())
 
 
-def complete(candidates: Sequence[Candidate], gains: Mapping[int, Gain] | None = None, **facts: Any) -> ReportModel:
+def complete(
+    candidates: Sequence[Candidate],
+    gains: Mapping[int, Gain] | None = None,
+    others: Mapping[int, tuple[str, str]] | None = None,
+    **facts: Any,
+) -> ReportModel:
     """A model from candidates that carry plain facts only; the rest is derived here, once, and the same for everybody.
 
-    `facts` are the other fields of ReportModel. Fills ids, failed gates, repeats, changes and differences.
+    `facts` are the other fields of ReportModel. others: k -> (digest, text) of candidates that are only counted; the
+    text is "" where it is nobody's parent. Fills ids, failed gates, repeats, changes and differences.
     """
-    ids = short_ids([c.digest for c in candidates])
-    by_k = {c.k: c for c in candidates}
+    known = {c.k: (c.digest, c.text) for c in candidates} | dict(others or {})
+    ids = short_ids(
+        (digest for digest, _ in known.values()),
+        {c.digest for c in candidates} | {digest for digest, text in known.values() if text},
+    )
     first: dict[str, int] = {}
+    for k in sorted(known):
+        first.setdefault(known[k][0], k)
     done = []
     for c in sorted(candidates, key=lambda c: c.k):
-        parent = next((by_k[p] for p in c.parents if p in by_k), None)
-        earlier = first.setdefault(c.digest, c.k)
+        parent = next((p for p in c.parents if p in known and known[p][1]), None)
+        earlier = first[c.digest]
         update: dict[str, Any] = {
             "id": ids[c.digest],
             "failed_gate": failed_gate(c.status, c.failed_gate),
             "repeats": earlier if earlier != c.k else None,
         }
-        if parent is not None and parent.text != c.text:
-            update["change"] = change(parent.text, c.text)
-            update["diff"] = line_diff(parent.text, c.text, ids[parent.digest], ids[c.digest])
+        if parent is not None and known[parent][1] != c.text:
+            digest, text = known[parent]
+            update["change"] = change(text, c.text)
+            update["diff"] = line_diff(text, c.text, ids[digest], ids[c.digest])
         done.append(c.model_copy(update=update))
     seen: dict[str, tuple[float, float, str]] = {}
     for c in done:

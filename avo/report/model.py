@@ -37,6 +37,16 @@ GATE_OF_STATUS = {
 }
 
 
+FLAGGED = (Status.GAMING, Status.SUSPICIOUS)
+
+
+def outcome(status: Status | None, repeat: bool, failed_gate: str | None, committed: bool) -> str:
+    """In one word what came of a candidate: see `Candidate.outcome`."""
+    if status is None:
+        return "pending"
+    return "repeat" if repeat else failed_gate or ("committed" if committed else "passed")
+
+
 def finite(value: Any) -> Any:
     """JSON has no NaN and no infinity: they become the words "nan", "inf" and "-inf", which a reader can still see."""
     if isinstance(value, float) and not math.isfinite(value):
@@ -135,16 +145,12 @@ class Candidate(_Frozen):
     @property
     def outcome(self) -> str:
         """committed, passed, pending, repeat, or the gate that it failed at ("harness": nobody's verdict)."""
-        if self.status is None:
-            return "pending"
-        if self.repeats is not None:
-            return "repeat"
-        return self.failed_gate or ("committed" if self.committed else "passed")
+        return outcome(self.status, self.repeats is not None, self.failed_gate, self.committed)
 
     @property
     def flagged(self) -> bool:
         """Somebody should look at it: it gamed the judge, or was faster than the speed of light."""
-        return self.status in (Status.GAMING, Status.SUSPICIOUS)
+        return self.status in FLAGGED
 
 
 class Commit(_Frozen):
@@ -208,7 +214,9 @@ class RunningBest(_Frozen):
 
 
 class ReportModel(_Frozen):
-    """The whole report. `kind` says which of the two scores decided in this run; "measured" and "predicted" never mix.
+    """The whole report; of a long run, what a page has room for (`omitted`, `above`: the rest, counted).
+
+    `kind` says which of the two scores decided in this run; "measured" and "predicted" never mix.
 
     `speed_of_light` is the score of a kernel that reaches the floor on every workload. `baseline` is the number
     of the seed program, the one that the run started from and every ratio here is over.
@@ -231,10 +239,24 @@ class ReportModel(_Frozen):
     running_best: RunningBest = RunningBest()
     tried: tuple[Tried, ...] = ()
     costs: tuple[Cost, ...] = ()
+    # Of a long run, candidates that are only counted: outcome -> how many, and each one's first parent (None: a seed).
+    omitted: dict[str, int] = Field(default_factory=dict)
+    above: dict[int, int | None] = Field(default_factory=dict)
+    tried_total: int = 0
 
     @property
     def kind(self) -> Kind:
         return "measured" if self.mode == "measured" else "predicted"
+
+    @property
+    def total(self) -> int:
+        """How many candidates the run has, those that are only counted among them."""
+        return len(self.candidates) + len(self.above)
+
+    @property
+    def ks(self) -> list[int]:
+        """The numbers of all of them, in order."""
+        return sorted([*(c.k for c in self.candidates), *self.above])
 
     def by_k(self, k: int | None) -> Candidate | None:
         return next((c for c in self.candidates if c.k == k), None)
@@ -247,5 +269,5 @@ class ReportModel(_Frozen):
     def outcomes(self) -> dict[str, int]:
         """Outcome -> how many candidates, failures in the order of the gates and last."""
         order = {name: i for i, name in enumerate(("committed", "passed", "repeat", "pending", *GATES, "harness"))}
-        counts = Counter(c.outcome for c in self.candidates)
+        counts = Counter(c.outcome for c in self.candidates) + Counter(self.omitted)
         return dict(sorted(counts.items(), key=lambda kv: (order.get(kv[0], len(order)), kv[0])))

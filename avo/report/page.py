@@ -14,16 +14,14 @@ import base64
 import hashlib
 import html
 import json
-import math
 from collections import Counter
 from importlib import resources
 from typing import Any
 
-from avo.report.model import Candidate, ReportModel, Tried, finite
+from avo.report.keeping import FULL, best, telling, told
+from avo.report.model import KINDS, Candidate, ReportModel, finite
 
-FULL = 2000  # candidates that are kept in full, beside commits, their ancestors and flagged ones
 LIMIT = 25_000_000  # bytes of the file
-TRIED = 12  # hypotheses that are told
 
 SCRIPTS = (
     "data.js",
@@ -60,32 +58,15 @@ def escaped_json(value: Any) -> str:
 
 def kept(model: ReportModel, full: int) -> set[int]:
     """Numbers of those in full: all up to `full`, else commits, their ancestors, flagged ones, the last `full`."""
-    ordered = sorted(model.candidates, key=lambda c: c.k)
-    if len(ordered) <= full:
-        return {c.k for c in ordered}
-    keep = {c.k for c in ordered[-full:]} | {c.k for c in ordered if c.flagged}
-    keep |= {p.k for p in (*model.running_best.measured, *model.running_best.predicted)}
-    keep |= {model.baseline} if model.baseline is not None else set()
-    parents = {c.k: c.parents for c in ordered}
-    waiting = [c.k for c in model.commits]
-    seen: set[int] = set()
-    while waiting:
-        k = waiting.pop()
-        if k not in seen:
-            seen.add(k)
-            waiting += parents.get(k, ())
-    return keep | seen
-
-
-def told(model: ReportModel) -> list[Tried]:
-    """The hypotheses that teach most: those furthest from what came of them first, what never was tried last."""
-
-    def gap(t: Tried) -> float:
-        if t.actual is None or t.expected is None or t.actual <= 0 or t.expected <= 0:
-            return -1.0
-        return abs(math.log(t.actual / t.expected))
-
-    return sorted(model.tried, key=lambda t: (-gap(t), t.k if t.k is not None else -1))[:TRIED]
+    points = (*model.running_best.measured, *model.running_best.predicted)
+    good = [c for c in model.candidates if c.outcome in ("committed", "passed")]
+    top = {k for kind in KINDS for k in best((c.k, getattr(c.score, kind)) for c in good)}
+    return telling(
+        {c.k: c.parents for c in model.candidates},
+        full,
+        commits=(c.k for c in model.commits),
+        others={c.k for c in model.candidates if c.flagged} | {p.k for p in points} | {model.baseline} | top,
+    )
 
 
 class _Tables:
@@ -118,28 +99,28 @@ def _rounded(value: Any) -> Any:
 def _payload(model: ReportModel, full: int) -> dict[str, Any]:
     keep = kept(model, full)
     tables = _Tables()
-    head = model.model_dump(by_alias=True, exclude={"candidates", "tried"})
-    known = {c.k: c for c in model.candidates}
-    rows = [_row(c, keep, known, tables) for c in sorted(model.candidates, key=lambda c: c.k) if c.k in keep]
-    omitted = Counter(c.outcome for c in model.candidates if c.k not in keep)
+    head = model.model_dump(by_alias=True, exclude={"candidates", "tried", "above"})
+    above = {**model.above, **{c.k: next(iter(c.parents), None) for c in model.candidates}}
+    rows = [_row(c, keep, above, tables) for c in sorted(model.candidates, key=lambda c: c.k) if c.k in keep]
+    omitted = Counter(c.outcome for c in model.candidates if c.k not in keep) + Counter(model.omitted)
     return {
         **head,
         "candidates": rows,
         "counts": model.outcomes(),
-        "total": len(model.candidates),
+        "total": model.total,
         "omitted": dict(omitted),
-        "tried": [t.model_dump() for t in told(model)],
-        "tried_total": len(model.tried),
+        "tried": [t.model_dump() for t in told(model.tried)],
+        "tried_total": max(model.tried_total, len(model.tried)),
         "lines": list(tables.lines),
         "values": [json.loads(v) for v in tables.values],
     }
 
 
-def _row(c: Candidate, keep: set[int], known: dict[int, Candidate], tables: _Tables) -> dict[str, Any]:
+def _row(c: Candidate, keep: set[int], above: dict[int, int | None], tables: _Tables) -> dict[str, Any]:
     row = c.model_dump(exclude={"text", "diff", "source", "gates", "workloads", "cost", "hypothesis", "promotion"})
-    over, skipped = next(iter(c.parents), None), 0
-    while over is not None and over not in keep and over in known:
-        over, skipped = next(iter(known[over].parents), None), skipped + 1
+    over, skipped = above[c.k], 0
+    while over is not None and over not in keep and over in above:
+        over, skipped = above[over], skipped + 1
     row["over"] = over if over in keep else None
     row["skipped"] = skipped
     row["outcome"] = c.outcome

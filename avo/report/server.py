@@ -18,6 +18,7 @@ from typing import Any
 from archive.archive import Archive, open_archive
 from archive.errors import ArchiveError
 from avo.report.build import build_model
+from avo.report.keeping import FULL
 from avo.report.page import render_html
 
 _LEAST_S = 1.0  # between two pages
@@ -47,7 +48,7 @@ class Dashboard:
         with self._lock, open_archive(self._where, readonly=True) as archive:
             version = self._state(archive)["version"]
             if version != self._version and time.monotonic() - self._built >= _LEAST_S:
-                self._page = render_html(build_model(archive, self._run), live=version).encode("utf-8")
+                self._page = render_html(build_model(archive, self._run, FULL), live=version).encode("utf-8")
                 self._version, self._built = version, time.monotonic()
             return self._page
 

@@ -96,7 +96,7 @@ def _headline(out: Console, model: ReportModel) -> None:
     counts = model.outcomes()
     good = ("committed", "passed", "repeat", "pending")
     passed = counts.get("committed", 0) + counts.get("passed", 0)
-    parts = [f"{len(model.candidates)} candidates: {passed} passed every gate, {counts.get('committed', 0)} committed"]
+    parts = [f"{model.total} candidates: {passed} passed every gate, {counts.get('committed', 0)} committed"]
     words = {"repeat": "repeated", "pending": "pending"}
     parts += [f"{counts[name]} {word}" for name, word in words.items() if name in counts]
     out.print(Text(", ".join(parts)))
@@ -187,7 +187,7 @@ def _candidates(out: Console, model: ReportModel, limit: int) -> None:
             Text(_safe(c.change if c.outcome in ("committed", "passed") else c.message.split("\n")[0] or c.change)),
         )
     out.print()
-    rest = len(model.candidates) - len(shown)
+    rest = model.total - len(shown)
     timed = model.mode != "none"
     out.print(Text(f"Candidates, best first, score {kind} in {model.target.unit}" if timed else "Candidates, untimed"))
     out.print(table)

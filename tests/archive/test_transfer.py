@@ -12,6 +12,7 @@ import pytest
 from archive_parts import bad, ok
 
 from archive import Archive, ArchiveError, Held, Hypothesis, Spend, open_archive
+from archive.documents import SCORE_RULE
 from archive.tables import metadata
 from archive.transfer import export_archive, import_archive
 from archive.upkeep import check_archive, collect
@@ -137,7 +138,7 @@ def test_a_file_that_is_not_whole_imports_nothing(full: Archive, tmp_path: Path,
 def test_keys_by_another_rule_are_computed_anew(full: Archive, tmp_path: Path) -> None:
     lines = exported(full)
     head = json.loads(lines[0])
-    assert head["score_rule"] == 1
+    assert head["score_rule"] == SCORE_RULE
     lines[0] = json.dumps({**head, "score_rule": 0}) + "\n"
     lines = [line.replace('"headroom":', '"headroom":9,"was":') for line in lines]
     with open_archive(tmp_path / "copy.db") as copy:

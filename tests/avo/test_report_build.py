@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from loop_parts import TARGET, program
 
 from archive.archive import Archive, open_archive
 from archive.records import Hypothesis, Spend
-from avo.report import build_model, print_report, render_html, write_report
+from avo import metrics
+from avo.report import build_model, print_report, render_html, render_table, write_report
 from evaluators.evaluation import Evaluation, GateResult, Status, WorkloadResult
 
 
@@ -136,6 +139,49 @@ def test_a_report_needs_no_more_than_a_readable_archive(archive: Archive, tmp_pa
     with open_archive(tmp_path / "avo.db", readonly=True) as reader:
         where = write_report(reader, path=tmp_path / "out.html")
         assert where.read_text("utf-8") == render_html(build_model(archive))
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_long_run_is_told_alike_from_what_a_page_keeps(tmp_path: Path, measured: bool) -> None:
+    """As many as a page has no room for: the page and the table are those of the whole run, to the last letter."""
+    store = open_archive(tmp_path / "avo.db")
+    run = store.create_run(target="rows", hardware="b200", agent="walk", seed=0, jobs=1, judge="j")
+    rng = random.Random(3)
+    with store.claim(run.id) as writer:
+        for k in range(120):
+            text = TARGET.seed if k == 0 else program(2, 4) + f"# {k if k % 9 else 1}\n"
+            parents = sorted({rng.randrange(max(0, k - 40), k), rng.randrange(k)}) if k else []
+            digest = f"{'a' if k % 9 else 'b'}{k if k % 9 or not k else 1:015x}"
+            hypothesis = Hypothesis(f"claim {k}", 1 + rng.random() / 9) if k % 3 == 1 else None
+            writer.add_candidate(
+                k, digest, text, agent="walk", parents=parents, hypothesis=hypothesis, spend=Spend(wall_s=k)
+            )
+            if k in (40, 90) or (k and rng.random() < 0.3):
+                status = Status.GAMING if k in (40, 90) else Status.INCORRECT
+                writer.record_evaluation(k, wrong().model_copy(update={"status": status}))
+            elif k != 77:
+                time = 1e-3 * (1 - k / 400) * (1 + rng.random() / 5)
+                writer.record_evaluation(k, verdict(time, time * 1.1 if measured else None, time / 50))
+        writer.nominate(5, Hypothesis("never tried", 1.5))
+    whole, few = build_model(store, run.id), build_model(store, run.id, full=15)
+    assert len(whole.candidates) == few.total == 120
+    assert len(few.candidates) < 120
+    assert len(whole.tried) == whole.tried_total == few.tried_total > len(few.tried)
+    assert render_html(few, full=15) == render_html(whole, full=15)
+    assert render_table(few) == render_table(whole)
+    assert metrics.attempts(few) == metrics.attempts(whole)
+    assert metrics.speedups(few) == metrics.speedups(whole)
+
+
+def test_an_upgrade_that_was_cut_off_leaves_a_whole_report(archive: Archive, tmp_path: Path) -> None:
+    before = build_model(archive)
+    raw = sqlite3.connect(tmp_path / "avo.db")
+    raw.execute("UPDATE evaluations SET times = NULL")
+    raw.execute("UPDATE avo_archive SET score_rule = 1")
+    raw.commit()
+    raw.close()
+    with open_archive(tmp_path / "avo.db", readonly=True) as reader:
+        assert build_model(reader) == before
 
 
 def test_printing_a_report(archive: Archive, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from report_sample import HOSTILE, digest_of, sample, untimed
 
+from avo.errors import UserMistake
 from avo.report import ReportModel, render_html, render_table, to_json, write_page
 from avo.report.derive import change, commits, short_ids
 from avo.report.page import kept
@@ -213,7 +214,7 @@ def test_the_page_is_written_whole_where_asked(tmp_path: Path, model: ReportMode
     where = write_page(model, tmp_path / "a.html")
     assert where.read_text("utf-8") == render_html(model)
     assert [p.name for p in tmp_path.iterdir()] == ["a.html"]
-    with pytest.raises(OSError):
+    with pytest.raises(UserMistake, match=r"cannot write .*missing"):
         write_page(model, tmp_path / "missing" / "a.html")
 
 
