@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -103,6 +105,22 @@ def test_baselines_give_the_targets_answer(card: Bench, name: str, sizes: dict[s
         assert "wrong" not in outcome.reason, outcome
     right = [o for o in row.outcomes if o.error is not None]
     assert len(right) >= (1 if name == "matmul_fp8" else 2)
+
+
+def test_a_library_that_writes_to_its_keys_gets_keys_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sageattn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensor_layout: str, is_causal: bool) -> object:
+        k -= k.mean(dim=2, keepdim=True)  # as version 1.0.6 does
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+    monkeypatch.setitem(sys.modules, "sageattention", SimpleNamespace(sageattn=sageattn))  # type: ignore[arg-type]
+    one = next(b for b in baselines.of("attention") if b.name == "SageAttention")
+    given = [torch.randn(1, 2, 16, 8) for _ in range(3)]
+    before = given[1].clone()
+    call = one.make(baselines.Setting(given, {"causal": True}, 0))
+    found = [call(0, given) for _ in range(2)]
+    assert torch.equal(given[1], before)
+    right = torch.nn.functional.scaled_dot_product_attention(*given, is_causal=True)
+    assert all(torch.allclose(x, right, atol=1e-5) for x in found)
 
 
 def test_a_program_that_is_not_legal_on_the_chip_is_told_before_anything_runs() -> None:
