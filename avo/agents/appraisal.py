@@ -10,12 +10,15 @@ import math
 from dataclasses import dataclass, replace
 
 from dsl.anatomy import Anatomy, Sizes
-from dsl.footprint import BITS, lengths, load_bytes, shared_bytes
+from dsl.footprint import BITS, grid_of, lengths, load_bytes, shared_bytes
 from dsl.hardware import Hardware
 from dsl.schedule import KernelSchedule
 
 # Registers of a thread for addresses, loop counters and row statistics, beside the tiles.
 _OVERHEAD = 28
+_FLIGHT = 45e3  # bytes on their way an SM, for a product that memory bounds
+_LINE = 128  # bytes
+_UNPROVEN = 1.05  # warps with roles where memory bounds: nobody has measured what they save there
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,10 @@ def appraise(
         time = _elementwise(kernel, schedule, held, threads, blocks, hw)
         time *= 1 + g.spill * max(0, registers - most) / most
         return Appraisal(time * (1.4 if schedule.stream in kernel.held else 1.0), registers, blocks)  # read twice
+    if sizes is not None and _bound_by_memory(kernel, hw, sizes):
+        time = _streamed(kernel, schedule, held, blocks, hw, sizes)
+        time *= 1 + g.spill * max(0, registers - most) / most
+        return Appraisal(time * (1.0 if roles is None else _UNPROVEN), registers, blocks)
     rows = max((math.prod(held.get(a, 1) for a in c.rows) for c in kernel.contractions), default=1)
     time = 1 + g.trip / max(1.0, _per_trip(kernel, schedule, held) / threads)
     time *= 1 + g.alone * 4 / max(1, blocks * schedule.warps)
@@ -96,9 +103,14 @@ def _resident(hw: Hardware, registers: int, shared: int, threads: int) -> int:
 
 
 def _per_trip(kernel: Anatomy, schedule: KernelSchedule, held: dict[str, int]) -> float:
-    """Elements that a block computes between two barriers: the smallest contraction's result."""
+    """Elements that a block computes between two barriers: the smallest contraction's result. A product alone that sums
+    less than 64 at a time does as much less for each barrier."""
+    deep = 1.0
+    if len(kernel.contractions) == 1 and schedule.stream is not None:
+        deep = min(1.0, held.get(schedule.stream, 64) / 64)
     return min(
-        math.prod(held.get(a, 1) for a in (*c.rows, *c.columns)) * (1.0 if schedule.stream not in c.inner else 0.5)
+        math.prod(held.get(a, 1) for a in (*c.rows, *c.columns))
+        * (1.0 if schedule.stream not in c.inner else 0.5 * deep)
         for c in kernel.contractions
     )
 
@@ -108,6 +120,34 @@ def _bytes_per_product(kernel: Anatomy, schedule: KernelSchedule, held: dict[str
     products = sum(math.prod(held.get(a, 1) for a in c.tiled) for c in kernel.contractions)
     moved = sum(load_bytes(kernel, x, held) for x in kernel.loads if schedule.stream in x.moved_by)
     return moved / max(1, products)
+
+
+def _bound_by_memory(kernel: Anatomy, hw: Hardware, sizes: Sizes) -> bool:
+    """Whether reading the operands once takes longer than multiplying them: few rows times a big matrix."""
+    if len(kernel.contractions) != 1 or not hw.claims_speed:
+        return False
+    (c,) = kernel.contractions
+    flops = 2.0 * math.prod(sizes.get(a, 1) for a in (*c.tiled, *c.batch))
+    moved = sum(math.prod(sizes.get(a, 1) for a in x.axes) * BITS.get(x.dtype, 32) / 8 for x in kernel.loads)
+    return moved / hw.hbm_bytes_per_s > flops / max(hw.peak_flops.values())
+
+
+def _streamed(
+    kernel: Anatomy, schedule: KernelSchedule, held: dict[str, int], blocks: int, hw: Hardware, sizes: Sizes
+) -> float:
+    """A product that waits for its larger operand: enough of its bytes have to be on their way, from enough SMs, in
+    whole lines. The figures are rounded from the recorded table of 16 rows (`benchmarks/data/tables`)."""
+    cuts = {a: math.ceil(sizes.get(a, 1) / held.get(a, 1)) for a in grid_of(kernel, schedule)}
+    programs = math.prod(cuts.values())
+    big = max(kernel.loads, key=lambda x: math.prod(sizes.get(a, 1) for a in x.axes))
+    at_once = min(programs, hw.sms * blocks)
+    flight = at_once * load_bytes(kernel, big, held) * max(0.25, schedule.stages - 1)
+    time = max(1.0, _FLIGHT * hw.sms / max(1.0, flight)) ** 0.6
+    time *= max(1.0, hw.sms / programs) ** 0.3
+    time *= 1 + 0.5 * (math.prod(n for a, n in cuts.items() if a not in big.axes) - 1)  # read again, from L2
+    line = held.get(big.axes[-1], 1) * BITS.get(big.dtype, 32) / 8
+    time *= max(1.0, _LINE / line) ** 0.3
+    return time * (math.ceil(programs / at_once) * at_once / programs) ** 0.5
 
 
 def _elementwise(

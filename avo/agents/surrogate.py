@@ -152,11 +152,13 @@ class Corrected:
 def _factor(gram: Array) -> Array:
     """Cholesky's factor. The distances are no metric (a word is as near to each number of a scale, however far apart
     these are), so the matrix may have eigenvalues below 0: then it is that of the nearest matrix that has none."""
+    found: Array
     try:
-        return np.linalg.cholesky(gram)
+        found = np.linalg.cholesky(gram)
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(gram)
-        return np.linalg.cholesky((vectors * np.maximum(values, _NOISE**2)) @ vectors.T)
+        found = np.linalg.cholesky((vectors * np.maximum(values, _NOISE**2)) @ vectors.T)
+    return found
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float, bonus: Sequence[float]) -> Array:

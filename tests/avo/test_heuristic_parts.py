@@ -42,6 +42,25 @@ def test_arithmetic_knows_registers_shared_memory_and_warps() -> None:
     assert of(256, 128, 2, 8).relative_time < of(256, 128, 2, 16).relative_time  # 128 registers a thread: it spills
 
 
+def test_a_product_with_few_rows_wants_bytes_in_flight_on_every_sm() -> None:
+    """The larger operand is read once: what a multiply-add costs does not matter (benchmarks/data/tables, 16 rows)."""
+
+    def time(schedule: str, m: int) -> float:
+        program = parse(seed_text("matmul").partition("schedule")[0] + "schedule\n" + schedule)
+        kernel = anatomies(program)[0]
+        return appraise(
+            kernel, resolve(program, 0, "sm_90"), hardware("h200"), {"m": m, "n": 8192, "k": 8192}
+        ).relative_time
+
+    small = "tile m=16 n=64 k=128\ngrid m n\nstream k stages=4\nload tma\nwarps 4"
+    large = "tile m=128 n=256 k=64\ngrid m n\nstream k stages=3\nload tma\nwarps 8"
+    for m in (1, 16):
+        assert time(small, m) < 0.8 * time(large, m)
+        assert time(small, m) < time(small.replace("stages=4", "stages=2"), m)
+        assert time(small, m) < time(small.replace("n=64", "n=16"), m)
+    assert time(large, 4096) < time(small, 4096)
+
+
 def test_an_elementwise_kernel_wants_bytes_in_flight() -> None:
     program, hw = parse("kernel scale\nin x[r c] bf16\nout y[r c] bf16\ny = 2.0 * x\n"), hardware("h200")
     (kernel,) = anatomies(program)
