@@ -2,10 +2,13 @@
 
 python benchmarks/throughput.py --minutes 2.5 --jobs 24 [--target attention] [--faults 3]   (on a machine with a GPU)
 python benchmarks/throughput.py --simulate --minutes 1 [--compile-s 1.5] [--look-s 0.35] [--block-s 0.9] [--devices 1]
+                                [--known]
 
 Simulated (for attention) are compilation and the device: they take the seconds that are given, and times come from a
-hash of the program. Everything else is real: the loop, the agent, parsing, checks, meaning, lowering, the race, the
-archive. So it shows what the parent's own work leaves of the device's time.
+hash of the program, or with --known from what is known of it (`known_attention.py`); then each verdict is shown as it
+comes, with the program's speed over cuDNN's. Everything else is real: the loop, the agent, parsing, checks, meaning,
+lowering, the race, the archive. So it shows what the parent's own work leaves of the device's time, and what a search
+proposes.
 """
 
 from __future__ import annotations
@@ -23,7 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from avo import evolve
 from avo.events import Event, Proposed, Verdict
+from benchmarks.known_attention import Known
 from dsl.hardware import hardware
+from dsl.knobs import settings
+from dsl.parser import parse
+from evaluators.gates import Bench, Case, Evidence, lower_step
 from evaluators.measured import MeasuredEvaluator
 from evaluators.simulated import SimulatedPool, SimulatedSlot
 
@@ -62,6 +69,28 @@ class Watch:
             self._file.flush()
 
 
+class Rehearsal(MeasuredEvaluator):
+    """Knows of each source which settings it comes from, so that its speed can be looked up."""
+
+    def __init__(self, *rest: Any, **more: Any) -> None:
+        super().__init__(*rest, **more)
+        self.known, self.sources = Known(), dict[str, Any]()
+
+    def _compile_gate(self, case: Case, bench: Bench) -> Evidence:
+        self.sources[lower_step(case).source] = settings(case.sure, case.hardware)
+        return super()._compile_gate(case, bench)
+
+    def speed(self, source: str, job: Any) -> float:
+        return self.known.seconds(self.sources[source], job["sizes"], bool(job["params"].get("causal")))
+
+    def told(self, event: Event, since: float) -> None:
+        if isinstance(event, Verdict):
+            c, timing = event.candidate, event.candidate.evaluation.gate("timing")
+            speed = self.known.over_cudnn(settings(parse(c.text), self.chip))
+            found = f"{timing.evidence['verdict']} after {timing.evidence['pairs']} pairs" if timing else c.status
+            print(f"{time.monotonic() - since:6.1f} s  {c.k:3}  {speed:.3f} of cuDNN  {found}: {c.rationale[:160]}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", default="attention")
@@ -75,18 +104,22 @@ def main() -> None:
     parser.add_argument("--look-s", type=float, default=0.35)
     parser.add_argument("--block-s", type=float, default=0.9)
     parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--known", action="store_true")
     flags = parser.parse_args()
     chip = hardware("h200")
     if flags.simulate:
-        judge = MeasuredEvaluator(
+        slots = [SimulatedSlot(i, flags.look_s, flags.block_s) for i in range(flags.devices)]
+        judge = (Rehearsal if flags.known else MeasuredEvaluator)(
             chip,
             jobs=flags.jobs,
             seed=flags.seed,
-            slots=[SimulatedSlot(i, flags.look_s, flags.block_s) for i in range(flags.devices)],  # type: ignore[arg-type]
+            slots=slots,  # type: ignore[arg-type]
             pool=SimulatedPool(flags.compilers, flags.compile_s),  # type: ignore[arg-type]
             compilers=flags.compilers,
             simulate=True,
         )
+        for slot in slots if isinstance(judge, Rehearsal) else ():
+            slot._speed = judge.speed
     else:
         from evaluators.device import automatic, local_devices
 
@@ -96,6 +129,12 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     watch = Watch(folder / "verdicts.jsonl")
     cpu = time.process_time()
+
+    def seen(event: Event) -> None:
+        watch(event)
+        if isinstance(judge, Rehearsal):
+            judge.told(event, watch.began)
+
     with evolve(
         flags.target,
         chip,
@@ -104,7 +143,7 @@ def main() -> None:
         jobs=flags.jobs,
         evaluator=judge,
         archive=folder / "avo.db",
-        observer=watch,
+        observer=seen,
     ) as run:
         report(watch, judge, time.process_time() - cpu)
         best = run.best

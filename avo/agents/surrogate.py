@@ -152,13 +152,12 @@ class Corrected:
 def _factor(gram: Array) -> Array:
     """Cholesky's factor. The distances are no metric (a word is as near to each number of a scale, however far apart
     these are), so the matrix may have eigenvalues below 0: then it is that of the nearest matrix that has none."""
-    found: Array
     try:
-        found = np.linalg.cholesky(gram)
+        factor = np.linalg.cholesky(gram)
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(gram)
-        found = np.linalg.cholesky((vectors * np.maximum(values, _NOISE**2)) @ vectors.T)
-    return found
+        factor = np.linalg.cholesky((vectors * np.maximum(values, _NOISE**2)) @ vectors.T)
+    return np.asarray(factor, dtype=np.float64)
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float, bonus: Sequence[float]) -> Array:
