@@ -22,7 +22,9 @@ class Decoders:
 
     def _gbnf(self, grammar: str, text: str) -> bool:
         if self.child is None:
-            pytest.importorskip("tvm_ffi", reason="xgrammar is not installed: pip install --no-deps xgrammar")
+            pytest.importorskip(
+                "tvm_ffi", reason="xgrammar is not installed: pip install --no-deps xgrammar apache-tvm-ffi"
+            )
             script = str(Path(__file__).with_name("gbnf_decoder.py"))
             self.child = subprocess.Popen(
                 [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
