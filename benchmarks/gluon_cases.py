@@ -97,6 +97,9 @@ schedule
 PRODUCTS = (GEMM, MATMUL, FP8)
 
 
+PING = "issue next_contraction turns=ping_pong"
+
+
 def edited(schedule: str, **changes: str | None) -> str:
     """The schedule with the lines of some directives replaced, or left out (None)."""
     lines = [x for x in schedule.splitlines() if x.split()[0] not in changes]
@@ -123,6 +126,14 @@ CASES: dict[str, tuple[str, str, str]] = {
     "poly8": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", exponent="exponent poly(8)")),
     "spec_poly4": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative", exponent="exponent poly(4)")),
     "spec_poly8": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative", exponent="exponent poly(8)")),
+    "ping": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", issue=PING)),
+    "ping_always": (ATTENTION, "bf16", edited(SCHEDULE, issue=PING)),
+    "ping_spec": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative", issue=PING)),
+    "ping_shared": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", issue=PING, hold=None)),
+    "k3": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", buffers="buffers k 3")),
+    "v3": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", buffers="buffers v 3")),
+    "k1": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", buffers="buffers k 1")),
+    "k3_spec": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative", buffers="buffers k 3")),
     "l2_4": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=4MiB")),
     "l2_16": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=16MiB")),
     "l2_32": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=32MiB")),

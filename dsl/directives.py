@@ -291,8 +291,19 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
         lowered="roles",
     ),
     DirectiveSpec(
+        "buffers",
+        "blocks in flight of one walked tensor, if not `stages`",
+        (
+            Slot("", "the tensor", names="tensor"),
+            Slot("", "how many", numbers=(1, 2, 3, 4, 5, 6)),
+        ),
+        chip=_specialised,
+        kernel=_streams,
+        lowered="roles",
+    ),
+    DirectiveSpec(
         "issue",
-        "when the next contraction of the loop is issued",
+        "when the next product is issued",
         (
             Slot(
                 "",
@@ -301,6 +312,16 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
                     Choice("next_contraction", "before this trip's arithmetic, to run beside it"),
                     Choice("in_order", "after this trip's arithmetic"),
                 ),
+                default="next_contraction",
+            ),
+            Slot(
+                "turns",
+                "whether groups take turns at the matrix units",
+                (
+                    Choice("free", "each group issues when it is ready"),
+                    Choice("ping_pong", "one after the other, so that one's arithmetic runs beside another's products"),
+                ),
+                default="free",
             ),
         ),
         chip=_specialised,
@@ -379,7 +400,7 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
     DirectiveSpec("warps", "warps (waves) of a program instance", (Slot("", "how many", numbers=(1, 2, 4, 8, 16)),)),
     DirectiveSpec(
         "waves_per_eu",
-        "waves per SIMD that the compiler leaves registers for; 0 leaves it to the compiler",
+        "waves per SIMD that registers are left for; 0: the compiler chooses",
         (Slot("", "how many", numbers=(0, 1, 2, 3, 4)),),
         chip=_amd,
     ),
@@ -405,6 +426,7 @@ DEFAULTS: Mapping[str, int | str] = MappingProxyType(
         "issue": "next_contraction",
         "rescale": "always",
         "rows": "per_thread",
+        "turns": "free",
         "exponent": "exp",
         "warps": 4,
         "waves_per_eu": 0,
@@ -412,7 +434,7 @@ DEFAULTS: Mapping[str, int | str] = MappingProxyType(
     }
 )
 
-SELDOM = ("issue", "rows")  # defaults that matter to warps with roles alone: the spec's page has no room for them
+SELDOM = ("issue", "rows", "turns")  # for warps with roles alone: the spec's page has no room for them
 
 # What people and models write by habit -> the directive that says it here.
 HABITS: Mapping[str, str] = MappingProxyType(

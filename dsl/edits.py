@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dsl.knobs import Knob
 
 Value = int | str
+OF_ROLES = ("roles", "registers", "hold", "buffers", "issue", "reduce")  # what nobody follows without roles
 
 
 def set_knob(program: Program, knob: Knob, value: Value) -> Program:
@@ -40,7 +41,7 @@ def set_knob(program: Program, knob: Knob, value: Value) -> Program:
         block = program.schedule.blocks[at]
         if any(d.name == directive and d.chips == knob.chips for d in block.directives) or at == blocks[-1]:
             break
-    if directive in ("roles", "hold"):
+    if directive in ("roles", "hold", "buffers"):
         edited = _with_roles(block.directives, directive, key, value, knob.chips)
     else:
         edited = _edit(block.directives, directive, key, value, knob.chips)
@@ -102,8 +103,13 @@ def _with_roles(
         rest = tuple(d for d in directives if d not in mine)
         items = (Item(None, Word(key)), Item(None, Word(str(value))))
         return rest if value == "shared" else (*rest, Directive("hold", items, chips))
+    if name == "buffers":
+        rest = tuple(d for d in directives if not (d.name == name and d.items and d.items[0].value == Word(key)))
+        stages = [i.value for d in directives if d.name == "stream" for i in d.items if i.key == "stages"]
+        items = (Item(None, Word(key)), Item(None, value if isinstance(value, int) else _word(value)))
+        return rest if value == (stages[-1] if stages else 1) else (*rest, Directive(name, items, chips))
     if not value:
-        return tuple(d for d in directives if d.name not in ("roles", "registers", "hold", "issue", "reduce"))
+        return tuple(d for d in directives if d.name not in OF_ROLES)
     old = next((d for d in directives if d.name == "roles" and d.chips == chips), None)
     loads = next((i for i in old.items if i.key == "load"), Item("load", 1)) if old else Item("load", 1)
     new = Directive("roles", (loads, Item("mma", value if isinstance(value, int) else _word(value))), chips)

@@ -10,7 +10,7 @@ import math
 
 from dsl.anatomy import Anatomy, Contraction, Load, Sizes
 from dsl.hardware import Hardware
-from dsl.schedule import KernelSchedule
+from dsl.schedule import KernelSchedule, held_blocks
 from dsl.syntax import Number
 from dsl.tiling.roles import LONGEST_BLOCK
 
@@ -90,7 +90,8 @@ def shared_bytes(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware, sizes:
     """
     held = lengths(kernel, schedule, sizes)
     staged = [load for load in kernel.loads if load.staged]
-    walked = [load_bytes(kernel, x, held) for x in staged if schedule.stream in x.moved_by]
+    moved = [x for x in staged if schedule.stream in x.moved_by]
+    walked = [load_bytes(kernel, x, held) for x in moved]
     inside = {t for c in kernel.contractions if schedule.stream in c.tiled for t in c.tensors}
     kept = [x for x in staged if schedule.stream not in x.moved_by and x.tensor in inside]
     resident = sum(load_bytes(kernel, x, held) for x in kept) if walked and hw.vendor == "nvidia" else 0
@@ -99,7 +100,8 @@ def shared_bytes(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware, sizes:
         direct = {t for t, where in schedule.hold if where == "registers"}
         shared = [kernel.graph.tensors[w] for w in kernel.writes if w not in direct]
         held_rows = [math.prod(held.get(a, 1) for a in axes) * BITS.get(d, 32) // 8 for axes, d in shared]
-        return resident + schedule.stages * sum(walked) + (max(held_rows, default=0) if schedule.load == "tma" else 0)
+        rings = sum(held_blocks(schedule, x.tensor) * n for x, n in zip(moved, walked, strict=True))
+        return resident + rings + (max(held_rows, default=0) if schedule.load == "tma" else 0)
     if schedule.stages == 1:
         return resident + max(walked, default=0)
     copies = schedule.stages - (0 if hw.arch in ("sm_90", "sm_100", "gfx950") else 1)

@@ -15,7 +15,7 @@ from dsl.edits import directives_of, explicit, plain, set_knob, spelt
 from dsl.elaborate import elaborate
 from dsl.footprint import grid_of
 from dsl.hardware import Hardware
-from dsl.schedule import KernelSchedule, resolve
+from dsl.schedule import KernelSchedule, held_blocks, resolve
 from dsl.schedule_form import OPEN, Effective, effective, form
 from dsl.schedule_rules import SPECIALISED, fit
 from dsl.syntax import Item, Number, Program, Word
@@ -199,7 +199,12 @@ def _of_roles(
             where = dict(schedule.hold).get(name, "shared")
             yield "hold", name, where, given(where, "shared", "registers"), False
     if len(kernel.contractions) > 1:
+        walked = [x.tensor for x in kernel.loads if x.staged and schedule.stream in x.moved_by]
+        for tensor in dict.fromkeys(walked):
+            number = held_blocks(schedule, tensor)
+            yield "buffers", tensor, number, given(number, 1, 2, 3, 4), True
         yield "issue", "", schedule.issue, given(schedule.issue, "next_contraction", "in_order"), False
+        yield "issue", "turns", schedule.turns, given(schedule.turns, "free", "ping_pong"), False
     if schedule.stream in kernel.pivots:
         yield "reduce", "rows", schedule.rows, given(schedule.rows, "per_thread", "across"), False
 
@@ -263,7 +268,7 @@ def _with(values: tuple[Value, ...], value: object) -> tuple[Value, ...]:
 
 def _doc(directive: str, key: str) -> str:
     spec = DIRECTIVES[directive]
-    slot = spec.slot(key) if key and directive not in ("tile", "hold") else None
+    slot = spec.slot(key) if key and directive not in ("tile", "hold", "buffers") else None
     return slot.doc if slot is not None else spec.doc
 
 

@@ -54,6 +54,7 @@ DIRECTIVES = (
     "roles",
     "registers",
     "hold",
+    "buffers",
     "issue",
     "rescale",
     "reduce",

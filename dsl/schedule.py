@@ -16,7 +16,8 @@ class KernelSchedule:
     walks, or None. order: (name, args), e.g. ("grouped", (8,)). rescale: ("always", ()) or ("lazy", (8,)).
     exponent: ("exp", ()), ("exp2", ()) or ("poly", (4,)).
     roles: (warps that load, groups of 4 warps that multiply), or None; role_registers: of a thread of each. hold:
-    (tensor, "registers" or "shared"). rows: who reduces a row.
+    (tensor, "registers" or "shared"). rows: who reduces a row. buffers: (tensor, blocks held), where that is not
+    `stages`. turns: "free" or "ping_pong".
     """
 
     writes: tuple[str, ...] = ()
@@ -39,9 +40,16 @@ class KernelSchedule:
     roles: tuple[int, int] | None = None
     role_registers: tuple[int, int] = (24, 240)
     hold: tuple[tuple[str, str], ...] = ()
+    buffers: tuple[tuple[str, int], ...] = ()
+    turns: str = "free"
     issue: str = "next_contraction"
     rows: str = "per_thread"
     directives: tuple[Directive, ...] = ()  # those that took effect, for comments and messages
+
+
+def held_blocks(schedule: KernelSchedule, tensor: str) -> int:
+    """How many blocks of a walked tensor are held at a time."""
+    return dict(schedule.buffers).get(tensor, schedule.stages)
 
 
 def kernels_of(program: Program) -> tuple[tuple[str, ...], ...]:
@@ -126,8 +134,14 @@ def _apply(values: dict[str, object], d: Directive) -> None:
         case "hold":
             if len(words) == 2:
                 values["hold"] = (*values.get("hold", ()), (words[0].id, words[1].id))  # type: ignore[misc]
+        case "buffers":
+            if len(bare) == 2 and isinstance(bare[1], int):
+                values["buffers"] = (*values.get("buffers", ()), (words[0].id, bare[1]))  # type: ignore[misc]
         case "issue":
-            values["issue"] = words[0].id
+            if words:
+                values["issue"] = words[0].id
+            if "turns" in keyed:
+                values["turns"] = keyed["turns"].value.id  # type: ignore[union-attr]
         case "reduce":
             values["rows"] = keyed["rows"].value.id if "rows" in keyed else "per_thread"  # type: ignore[union-attr]
         case "skip":

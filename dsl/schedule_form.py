@@ -62,7 +62,7 @@ def form(directives: Sequence[Directive], scope: str, program: Program, kernel: 
             yield Diagnostic("misplaced-directive", f"`{d.name}` belongs into {where}", d.span, legal=spec.form)
             continue
         first = seen.setdefault((d.name, d.chips), d)
-        if first is not d and d.name not in ("comm", "hold"):
+        if first is not d and d.name not in ("comm", "hold", "buffers"):
             yield Diagnostic(
                 "duplicate-directive",
                 f"`{d.name}` stands twice in this block; the first is in line {first.span.line}",

@@ -29,7 +29,7 @@ def fit(
 ) -> Iterator[Diagnostic]:
     """What the chip lacks, what the kernel has no use for, what contradicts itself. Assumes that `form` was clean."""
     wrong = [d for e in found.values() for d in _lacks(e, kernel, hw, "roles" in found)]
-    for rule in (_cuts, _orders, _pivots, _exponents, _skips):
+    for rule in (_cuts, _orders, _pivots, _exponents, _skips, _buffers):
         wrong += rule(kernel, schedule, found)
     yield from wrong
     if hw is not None and not any(d.severity == "error" for d in wrong):
@@ -307,6 +307,20 @@ def _skips(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective
             )
 
 
+def _buffers(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective]) -> Iterator[Diagnostic]:
+    """Only what the loop walks has more than one block."""
+    walked = [x.tensor for x in kernel.loads if x.staged and schedule.stream in x.moved_by]
+    for name, number in schedule.buffers:
+        if name not in walked and "buffers" in found:
+            yield Diagnostic(
+                "buffers-still",
+                f"`buffers {name} {number}`: the loop does not walk `{name}` as an operand of a product",
+                found["buffers"].directive.span,
+                legal=", ".join(f"buffers {x} {number}" for x in dict.fromkeys(walked)),
+                fix="remove the line",
+            )
+
+
 def _least(schedule: KernelSchedule) -> KernelSchedule:
     """With the smallest numbers where they are left open: if that does not fit, nothing will."""
     tile = {a: SMALLEST_WHOLE if t == OPEN else t for a, t in schedule.tile.items()}
@@ -368,7 +382,10 @@ def _smaller(kernel: Anatomy, schedule: KernelSchedule, fits: Callable[[KernelSc
     """The nearest smaller schedule that fits: fewer stages first, then half the longest block, and so on."""
     s, said = schedule, ""
     while True:
-        if s.stages > 1:
+        if s.buffers:
+            s = replace(s, buffers=())
+            said = "without `buffers` it fits"
+        elif s.stages > 1:
             s = replace(s, stages=s.stages - 1)
             said = f"stages={s.stages} fits"
         else:

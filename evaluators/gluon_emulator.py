@@ -51,6 +51,7 @@ class Turns:
         self._error: BaseException | None = None
         self._local = threading.local()
         self.late: list[Callable[[], None]] = []  # copies under way
+        self.turns: dict[int, int] = {}  # group -> how often it may issue its products
 
     def run(self, functions: Sequence[Callable[[], None]]) -> None:
         """Returns when all have ended; raises what one of them raised."""
@@ -471,6 +472,18 @@ def _any_above(parts: Any, group: int) -> int:
     return int(not bool((np.asarray(parts) <= 4096).all()))
 
 
+def _take_turn(group: int) -> None:
+    _turns.pause(lambda: _turns.turns.get(group, 0) > 0)
+    _turns.turns[group] -= 1
+
+
+def _pass_turn(group: int) -> None:
+    if _turns.turns.get(group, 0):
+        raise Misuse("a turn is given to a group that did not take its last one")
+    _turns.turns[group] = 1
+    _turns.pause()
+
+
 def _shared(share: int) -> Callable[[Any], Tensor]:
     return lambda x: tensor(shared_exp2(_there(x), share).astype(np.float32))
 
@@ -568,6 +581,7 @@ def load(source: str, seed: int = 0) -> types.ModuleType:
     with _modules(seed):
         exec(compile(source, "<gluon>", "exec"), vars(module))
     by_ptx: dict[str, Any] = {"any_above": _any_above, "any_rose": _any_rose}
+    by_ptx |= {"take_turn": _take_turn, "pass_turn": _pass_turn}
     for share in (2, 4, 8):
         by_ptx |= dict.fromkeys((f"exp2_one_in_{share}", f"exp2_one_in_{share}_bounded"), _shared(share))
     vars(module).update({name: f for name, f in by_ptx.items() if name in vars(module)})

@@ -207,6 +207,7 @@ def slot_names(spec: DirectiveSpec, kernel: Anatomy) -> tuple[str, ...]:
         "stream": kernel.streamable,
         "skip": tuple(name for name, _ in kernel.selectors),
         "hold": tuple(load.tensor for load in kernel.loads),
+        "buffers": tuple(load.tensor for load in kernel.loads),
     }[spec.name]
     return tuple(dict.fromkeys(names))
 

@@ -55,6 +55,7 @@ CASES = [
     ("attention", "load tma", "load dma", "a100"),
     ("attention", "rescale lazy(8)", "rescale lazy(40)", "b200"),
     ("attention", "rescale lazy(8)", "rescale speculative", "b200"),
+    ("attention", "warps 4", "roles load=1 mma=2\nbuffers q 3", "h200"),
     ("attention", "exponent exp2", "exponent 2", "b200"),
     ("attention", "exponent exp2", "exponent poly", "b200"),
     ("attention", "exponent exp2", "exponent poly(3)", "b200"),

@@ -18,7 +18,7 @@ from dsl.hardware import HARDWARE, Hardware, hardware
 from dsl.knobs import Knob, explicit, fill, knobs, neighbours, plain, set_knob
 from dsl.parser import parse
 from dsl.printer import print_program
-from dsl.schedule import KernelSchedule, resolve
+from dsl.schedule import KernelSchedule, held_blocks, resolve
 from dsl.syntax import Program
 from evaluators.targets import seed_text
 
@@ -97,6 +97,10 @@ def resolved(schedule: KernelSchedule, k: Knob) -> object:
             return schedule.roles[1] if schedule.roles else 0
         case "hold", tensor:
             return dict(schedule.hold).get(tensor, "shared")
+        case "buffers", tensor:
+            return held_blocks(schedule, tensor)
+        case "issue", "turns":
+            return schedule.turns
         case "reduce", "rows":
             return schedule.rows
         case "split", _:
@@ -260,7 +264,7 @@ def test_the_table_and_the_printer_agree() -> None:
 def test_the_table_and_the_defaults_of_a_kernel_agree() -> None:
     naive = KernelSchedule()
     for name, default in DEFAULTS.items():
-        directive = {"stages": "stream", "l2": "order", "rows": "reduce"}.get(name, name)
+        directive = {"stages": "stream", "l2": "order", "rows": "reduce", "turns": "issue"}.get(name, name)
         k = Knob(0, directive, name if directive != name else "", default, (), "", False)
         assert resolved(naive, k) == default
 

@@ -11,7 +11,7 @@ from dsl.rounding import DTYPES
 from dsl.syntax import Program
 
 # warps with roles have tests of their own: no interpreter runs them
-OF_ROLES = ("roles", "registers", "hold", "issue", "reduce")
+OF_ROLES = ("roles", "registers", "hold", "buffers", "issue", "reduce")
 NOT_LOWERED = ("all_reduce", "reduce_scatter", "all_to_all", "all_gather")
 DRAWN_MASKS = (
     *("causal", "strict", "flag", "bottom right", "window", "band", "prefix", "suffix", "either", "negated", "ahead"),

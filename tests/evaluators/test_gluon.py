@@ -68,6 +68,10 @@ VARIANTS = {
     "one loop": ALWAYS.replace("split masked\n", ""),
     "one stage": ALWAYS.replace("stages=2", "stages=1"),
     "a tile a program": SM90.replace("persistent\n", ""),
+    "in turn": SM90.replace("issue next_contraction", "issue next_contraction turns=ping_pong"),
+    "three buffers of keys": ALWAYS.replace("n=128", "n=64") + "buffers k 3\n",
+    "one buffer of keys": SM90 + "buffers k 1\n",
+    "polynomial": SM90.replace("exponent exp2", "exponent poly(4)"),
     "across": ALWAYS.replace("reduce rows=per_thread", "reduce rows=across"),
 }
 
@@ -257,6 +261,15 @@ def test_the_emulator_finds_what_a_missing_line_does(line: str, which: int) -> N
     assert wrong
 
 
+def test_a_turn_that_is_not_waited_for() -> None:
+    source = lowered(VARIANTS["in turn"]).source
+    broken = source.replace("    take_turn(WG)\n", "    pass\n")
+    assert broken != source
+    q, k, v = drawn(200, 300, False)
+    with pytest.raises(Misuse, match="a turn is given"):
+        load(broken, 1).attention(q, k, v, False)
+
+
 # -- machine code ------------------------------------------------------------------------------------------------------
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="compiling needs triton")
@@ -301,6 +314,30 @@ def waits_behind_the_exponentials(code: list[tuple[str, str]]) -> int:
         elif name.startswith("MUFU.EX2"):
             seen.append("E")
     return loops
+
+
+@needs_triton
+def test_no_warp_waits_for_others_to_know_whether_its_rows_rose() -> None:
+    """`lazy` branches by a vote of each warp: no reduction across warps, and as many barriers as `always`."""
+    counts = {}
+    for rescale in ("always", "lazy(8)"):
+        found = lowered(SM90.replace("rescale speculative", f"rescale {rescale}"))
+        (kernel,) = found.kernels
+        launch = kernel.specialise(SIZES, {"causal": True})
+        machine = compile_source(found.source, kernel.name, launch, hardware("h200"), ["sass"])
+        counts[rescale] = len(re.findall(r"\bBAR\.", machine.texts["sass"]))
+        assert len(re.findall(r"\bVOTE\.ANY", machine.texts["sass"])) == (2 if rescale != "always" else 0)
+    assert counts["lazy(8)"] == counts["always"]
+
+
+@needs_triton
+def test_a_bias_is_loaded_once_by_each_thread_and_spread() -> None:
+    text = GEMM.replace("m=128 n=64 k=32", "m=128 n=256 k=64").replace("gelu", "relu")
+    found = lowered(text)
+    (kernel,) = found.kernels
+    launch = kernel.specialise({"m": 4096, "n": 4096, "k": 4096}, {})
+    machine = compile_source(found.source, kernel.name, launch, hardware("h200"), ["sass"])
+    assert len(re.findall(r"\bLDG\.", machine.texts["sass"])) <= 4  # two groups, two elements of 256 a thread
 
 
 @needs_triton

@@ -18,6 +18,8 @@ from dsl.lowering.gluon.layouts import Layouts
 from dsl.lowering.gluon.plan import ROWS, Channel, NotSpecialised, Plan, make_plan, stored_directly
 from dsl.lowering.gluon.rewrite import ahead, per_thread, voted
 from dsl.lowering.gluon.roles import Nodes, loading, multiplying
+from dsl.lowering.gluon.turns import begin, functions, takes_turns
+from dsl.lowering.gluon.turns import end as end_of_turns
 from dsl.lowering.launch import Argument, block_length, extents, specialise
 from dsl.lowering.lowered import Launch, Params, Sizes
 from dsl.lowering.triton import (
@@ -92,7 +94,7 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     for a in k.grid:
         tile_count(k, a, both.extents)
     arguments = arguments_of(k, both, [*decoding, _tiles(k, both)], extras)
-    mma.functions |= load.functions
+    mma.functions |= load.functions | (set(functions(1)) if takes_turns(plan) else set())
     text = "\n\n\n".join(
         (
             _role(plan, f"{k.name}_load", load, [], decoding, arguments),
@@ -105,6 +107,7 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
         "any_rose": vote(plan.consumers, plan.rows),
         **{f: f"def {f}(x):\n{d}" for f, d in DEFINITIONS.items()},
         **SHARED,
+        **functions(plan.consumers),
         **REDUCTIONS,
     }
     if clash := [f for f in mma.functions if f not in bodies]:
@@ -127,6 +130,8 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
         notes.append(
             "`issue next_contraction` has no effect: it needs stages=2 and a block of a product, arithmetic, a product"
         )
+    if k.schedule.turns == "ping_pong" and not takes_turns(plan):
+        notes.append("`issue turns=ping_pong` has no effect: it needs two groups and `issue next_contraction`")
     constants, table = {"ROWS": plan.rows}, ""
     imports: tuple[str, ...] = IMPORTS
     if uneven(plan):
@@ -183,6 +188,9 @@ def _role(
     for flag in FLAGS:
         for g in range(plan.consumers if flag in words else 0):
             lines += [f"    if WG == {g}:", f"        {declared(flag, g)}"]
+    turns = takes_turns(plan) and name.endswith("_mma")
+    if turns:
+        lines += [f"    {x}" for x in begin(plan)]
     lines.append("    block = 0  # blocks so far: they go round the buffers")
     inner = [*decoding, *body.lines]
     if k.schedule.persistent:
@@ -201,6 +209,8 @@ def _role(
     else:
         lines.append("    tile = gl.program_id(0)")
     lines += ["    " + x for x in inner]
+    if turns:
+        lines += [f"    {x}" for x in end_of_turns()]
     if name.endswith("_mma") and plan.stored:
         lines.append("    tma.store_wait(0)")
     return "\n".join(_gluon(lines))
@@ -274,7 +284,7 @@ def _load_warps(plan: Plan) -> int:
 
 
 def _slots(plan: Plan, c: Channel) -> int:
-    return plan.stages if c.streamed else plan.consumers if c.own else 1
+    return plan.buffers(c) if c.streamed else plan.consumers if c.own else 1
 
 
 def _buffer(tensor: str, slots: int) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from dsl.lowering.counts import scalars
+from dsl.schedule import held_blocks
 from dsl.tile import DotAttr, If, LoadAttr, Loop, Node, Op, TileKernel, Value
 
 # More kinds of ops, for the consumers alone:
@@ -55,7 +56,6 @@ class Plan:
     split: str
     consumers: int
     rows: int
-    stages: int
     channels: list[Channel]
     walk: list[Loop]
     before: list[Node]
@@ -69,6 +69,10 @@ class Plan:
         loads = {op.out for op in self.kernel.ops() if op.kind == "load" and op.attr.tensor == tensor}
         dots = [d for d in self.kernel.ops() if d.kind == "dot" and loads.intersection(d.args)]
         return wanted and all(d.args[0] in loads and not d.attr.transpose_a for d in dots)
+
+    def buffers(self, c: Channel) -> int:
+        """How many blocks of a walked channel are held at a time: of its tensors the fewest."""
+        return min(max(1, held_blocks(self.kernel.schedule, t)) for t in c.tensors)
 
     def channel(self, tensor: str) -> Channel:
         return next(c for c in self.channels if tensor in c.tensors)
@@ -126,12 +130,13 @@ def make_plan(kernel: TileKernel) -> Plan:
     streamed = [c for c in channels if c.streamed]
     if not streamed:
         raise NotSpecialised("no operand of a product is loaded at every block")
-    plan = Plan(kernel, split, consumers, rows, max(1, s.stages), channels, loops, [*before, *between], after, False)
+    plan = Plan(kernel, split, consumers, rows, channels, loops, [*before, *between], after, False)
     for op in kernel.ops():
         if op.kind == "store" and op.attr.tma and op.attr.tensor not in plan.stored:
             plan.stored.append(op.attr.tensor)
-    # with one buffer a tensor the next block's data would have to come before this block's is handed back
-    turned = s.issue == "next_contraction" and plan.stages > 1
+    # what the deferred product reads is handed back after the next block's first operand has come, which is asked for
+    # behind it: with one buffer all would wait for each other
+    turned = s.issue == "next_contraction" and plan.buffers(streamed[-1]) > 1
     plan.rotated = turned and all(rotation(x.body) is not None for x in loops)
     return plan
 

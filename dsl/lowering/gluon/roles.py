@@ -7,6 +7,7 @@ from dataclasses import replace
 from dsl.lowering.gluon.body import For
 from dsl.lowering.gluon.plan import Channel, Plan, Rotation, attr_of, copied, needed, once, rotation
 from dsl.lowering.gluon.speculation import speculation
+from dsl.lowering.gluon.turns import hand_on, take, takes_turns
 from dsl.tile import If, Loop, Node, Op, Value
 
 Nodes = list[Node | For]
@@ -24,31 +25,33 @@ def line(text: str, note: str = "") -> Op:
 class Ring:
     """Where a channel's data of one block lies and which phase its barriers are in, as source.
 
-    Streamed channels turn through `stages` buffers, counted by `block`; the others have one buffer a tile, or one for
+    Streamed channels turn through their buffers, counted by `block`; the others have one buffer a tile, or one for
     each consumer, counted by `turn`.
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.stages = plan.stages
+        self.plan = plan
         self.turn = "turn" if plan.kernel.schedule.persistent else "0"
 
     def slot(self, c: Channel, at: str = "block", who: str = "WG") -> str:
         if not c.streamed:
             return who if c.own else "0"
-        if self.stages == 1:
+        stages = self.plan.buffers(c)
+        if stages == 1:
             return "0"
         at = at if at.isidentifier() else f"({at})"
-        return f"{at} & {self.stages - 1}" if _power(self.stages) else f"{at} % {self.stages}"
+        return f"{at} & {stages - 1}" if _power(stages) else f"{at} % {stages}"
 
     def phase(self, c: Channel, at: str = "block") -> str:
         if not c.streamed:
             return f"{self.turn} & 1" if self.turn != "0" else "0"
+        stages = self.plan.buffers(c)
         at = at if at.isidentifier() else f"({at})"
-        if self.stages == 1:
+        if stages == 1:
             return f"{at} & 1"
-        if _power(self.stages):
-            return f"({at} >> {self.stages.bit_length() - 1}) & 1"
-        return f"{at} // {self.stages} & 1"
+        if _power(stages):
+            return f"({at} >> {stages.bit_length() - 1}) & 1"
+        return f"{at} // {stages} & 1"
 
     def empty(self, c: Channel, at: str = "block") -> str:
         """The phase that a buffer is handed back in: the first round finds all of them empty."""
@@ -165,7 +168,7 @@ def multiplying(plan: Plan) -> Nodes:
     late = [c for c in kept if not all(plan.holds(t) for t in c.tensors)]
     if plan.rotated:
         nodes += _rotated(plan, ring, held, late)
-    elif plan.stages > 1 and all(_only_accumulates(x) for x in plan.walk):
+    elif all(plan.buffers(c) > 1 for c in plan.channels if c.streamed) and all(_only_accumulates(x) for x in plan.walk):
         nodes += _accumulating(plan, ring, held, late)
     else:
         nodes += _in_order(plan, ring, held, late)
@@ -318,10 +321,15 @@ def _rotated(plan: Plan, ring: Ring, held: dict[str, Value], late: list[Channel]
         previous = end
     nodes += [ring.release(c) for c in late]
     cut = cuts[-1]
-    nodes += _deferred(plan, ring, first, cut, held, left, "block")
+    nodes += _in_turn(plan, _deferred(plan, ring, first, cut, held, left, "block"))
     (second,) = _channels_of(plan, cut.deferred, first)
     nodes += [Op("settle", None, (cut.deferred.args[2],), 0), ring.release(second), line("block += 1")]
     return nodes
+
+
+def _in_turn(plan: Plan, issued: Nodes) -> Nodes:
+    """Products that a group issues when it is its turn, where groups take turns."""
+    return [line(take()), *issued, line(hand_on(plan))] if takes_turns(plan) else issued
 
 
 def _cut(loop: Loop) -> Rotation:
@@ -356,9 +364,10 @@ def _step(
         nodes += [ring.wait_full(c) for c in firsts]
     nodes += cut.front
     a, b = _operands(plan, ring, product, loop, held, nodes, "block")
-    nodes.append(Op("issue", product.out, (a, b), product.attr))
+    issued: Nodes = [Op("issue", product.out, (a, b), product.attr)]
     if first is None:
-        nodes += _deferred(plan, ring, loop, cut, held, left, "block - 1")
+        issued += _deferred(plan, ring, loop, cut, held, left, "block - 1")
+    nodes += _in_turn(plan, issued)
     nodes.append(Op("settle", None, (product.out,), 0 if first is not None else 1))
     early, late, x = cut.early, cut.late, cut.deferred.args[0]
     guess = speculation(cut) if first is None and plan.kernel.schedule.rescale[0] == "speculative" else None
