@@ -10,8 +10,9 @@ down and nine variants of each, one knob or two away, are lowered by avo; both h
 KernelBench: `eval_kernel_against_ref` on its own problem `1_Square_matrix_multiplication_`, in process, as its scripts
 do by default: 5 trials for correctness, 100 timed calls, then 100 of the reference. avo: the judge that `avo evolve`
 uses, twice. `ordinary` is as it comes: five small sizes with tails, each with a fresh seed and another distribution,
-and the size that is timed. `strict` adds five fresh seeds at 4096. Both race every candidate against the best so far;
-one is counted as accepted where at least five checks on fresh seeds passed and the 95% interval is within +-2%.
+and the size that is timed. `strict` checks five fresh seeds at 4096 in their place. Both race every candidate against
+the best so far; one is counted as accepted where at least five checks on fresh seeds passed and the 95% interval is
+within +-2%.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from dsl.knobs import knobs, neighbours, set_knob
 from dsl.lowering import lower
 from dsl.parser import parse
 from dsl.printer import digest, print_program
-from evaluators.gates import Bench, Case, Evidence, exact_sizes
+from evaluators.gates import Case, exact_sizes
 from evaluators.judge import environment
 from evaluators.loading import complete
 from evaluators.measured import MeasuredEvaluator
@@ -127,29 +128,22 @@ def _source(text: str, wanted: Target) -> tuple[str, str]:
 # avo ------------------------------------------------------------------------------------------------------------------
 
 
-class Strict(MeasuredEvaluator):
-    """The judge with `FRESH` more seeds at the very size that is timed."""
-
-    def _look_gate(self, case: Case, bench: Bench) -> Evidence:
-        evidence = super()._look_gate(case, bench)
-        more = self._fresh_gate(case, bench, list(case.target.workloads) * FRESH)
-        return {**evidence, "cases": [*evidence["cases"], *more["cases"]]}
-
-
 def through_avo(programs: list[str], wanted: Target, strict: bool, minutes: float, simulate: bool) -> dict[str, Any]:
     """Every candidate through the judge, as many at once as its compilers can take."""
     chip = hardware("h200")
     rules = Rules(drop_above=math.inf, hopeless_above=math.inf)  # nobody is dropped after a look: all get an interval
-    make = Strict if strict else MeasuredEvaluator
+    if strict:
+        wanted = replace(wanted, checks=wanted.workloads * FRESH)  # each with a seed and a distribution of its own
     more: dict[str, Any] = {}
     if simulate:
         from evaluators.device import DeviceFacts
 
         more = {"devices": [DeviceFacts(index=0, name="NVIDIA H200", uuid="GPU-simulated")], "simulate": True}
-    judge = make(chip, jobs=32, seed=8, rules=rules, **more)
+    judge = MeasuredEvaluator(chip, jobs=32, seed=8, rules=rules, **more)
     started = time.monotonic()
     try:
         judge.evaluate(wanted.seed, wanted, chip)  # workers start, the card is heated, the seed is the first incumbent
+        before, cpu = judge.parts_s, time.process_time()
         began = time.monotonic()
         ends = began + 60 * minutes
         done: list[dict[str, Any]] = []
@@ -166,7 +160,8 @@ def through_avo(programs: list[str], wanted: Target, strict: bool, minutes: floa
             "seconds": spent,
             "start_s": began - started,
             "busy_share": judge.busy_share,
-            "parts_s": judge.parts_s,
+            "parts_s": {k: round(v - before.get(k, 0.0), 2) for k, v in judge.parts_s.items()},
+            "parent_cpu_s": round(time.process_time() - cpu, 2),
             "noise": judge.noise.facts() if judge.noise else None,
             "compilers": judge.compilers,
             "faults": sum(s.faults for s in judge.slots),
@@ -323,7 +318,8 @@ def summary(found: dict[str, Any]) -> str:
                 f"    each accepted: {min(checks)} to {max(checks)} checks, {min(full)} of them at {EXTENT}; "
                 f"{min(pairs)} to {max(pairs)} pairs; interval median +-{_percent(within)}, widest +-{max(within):.2%}"
             )
-        lines.append("    seconds of the device: " + ", ".join(f"{k} {v:.1f}" for k, v in ours["parts_s"].items()))
+        spent = ", ".join(f"{k} {v:.1f}" for k, v in ours["parts_s"].items() if v)
+        lines.append(f"    seconds of the device: {spent}; of the parent's processor {ours['parent_cpu_s']:.1f}")
         both = [
             (r["us"], t["us"])
             for r in accepted
