@@ -17,10 +17,12 @@ from typing import Any, Literal
 
 from sqlalchemy import bindparam, exists, func, literal, select
 
-from archive.claims import take
+from archive.claims import join, take
 from archive.database import BUSY_S, Database, now, unpack
 from archive.documents import SCORE_RULE, from_document, plain, search_keys
 from archive.errors import ArchiveError
+from archive.holder import Holder, liveness
+from archive.members import STILL_S
 from archive.opening import open_database
 from archive.queries import (
     outlined,
@@ -46,6 +48,7 @@ from archive.tables import (
     hypotheses,
     journal,
     ledger,
+    members,
     notes,
     parents,
     reviews,
@@ -55,7 +58,6 @@ from archive.tables import (
 from archive.writer import RunWriter
 from evaluators.evaluation import Evaluation, Status
 
-_WATCH_S = 20.0
 _IDS = 500  # values in one IN (...)
 
 
@@ -155,7 +157,7 @@ class Archive:
             f"{self.where} holds no run {id}; " + (f"the newest are {', '.join(known)}" if known else "it is empty")
         )
 
-    def claim(self, run: int, *, versions: Mapping[str, Any] | None = None, watch_s: float = _WATCH_S) -> RunWriter:
+    def claim(self, run: int, *, versions: Mapping[str, Any] | None = None, watch_s: float = STILL_S) -> RunWriter:
         """Makes this process the run's only writer, until `release` or the end of the `with` block.
 
         Raises Held where another living process has it. One that was killed is replaced. Where its life cannot be asked
@@ -164,6 +166,20 @@ class Archive:
         record = self.run(run)
         token, session = take(self._db, run, versions or {}, watch_s)
         return RunWriter(self._db, record, token, session)
+
+    def join(self, run: int, *, versions: Mapping[str, Any] | None = None) -> RunWriter:
+        """Makes this process one of several that write the run: it has to take each task by `RunWriter.lease`. Where
+        nobody holds the run, it does."""
+        record = self.run(run)
+        token, session = join(self._db, run, versions or {})
+        return RunWriter(self._db, record, token, session)
+
+    def members(self, run: int) -> list[str]:
+        """The processes that write a run, for people; those that are known to be dead are left out."""
+        with self._db.reading() as connection:
+            query = select(members.c.holder).where(members.c.run_id == run).order_by(members.c.joined_at)
+            found = [Holder.from_json(text) for text in connection.execute(query).scalars()]
+        return [str(holder) for holder in found if liveness(holder) != "dead"]
 
     # Candidates -----------------------------------------------------------------------------------
 
@@ -175,13 +191,14 @@ class Archive:
         agent: str | None = None,
         pending: bool | None = None,
         ks: Iterable[int] | None = None,
+        since: int | None = None,
         sort: Literal["k", "-k", "predicted", "measured"] = "k",
         limit: int | None = None,
         offset: int = 0,
         text: bool = True,
     ) -> list[Candidate]:
         """Candidates of a run. sort: by number, newest first, or the best score first. pending: only those that are not
-        judged yet (True) or are (False). text False leaves `Candidate.text` empty, for long lists."""
+        judged yet (True) or are (False). since: from this k on. text False leaves `Candidate.text` empty, for lists."""
         query = select_candidates(text).where(candidates.c.run_id == run)
         if status is not None:
             query = query.where(evaluations.c.status == status.value)
@@ -192,6 +209,8 @@ class Archive:
             query = query.where(empty if pending else ~empty)
         if ks is not None:
             query = query.where(candidates.c.k.in_(list(ks)))
+        if since is not None:
+            query = query.where(candidates.c.k >= since)
         order: tuple[Any, ...] = (candidates.c.k,)
         if sort == "-k":
             order = (candidates.c.k.desc(),)

@@ -13,6 +13,7 @@ from archive.database import Database, now
 from archive.documents import plain
 from archive.errors import Held
 from archive.holder import Holder, liveness, new_token, this_process
+from archive.members import enter, hold, leave
 from archive.tables import runs, sessions
 
 
@@ -35,12 +36,24 @@ def take(database: Database, run: int, versions: Mapping[str, Any], watch_s: flo
         )
         if taken.rowcount != 1:
             raise Held(f"run {run} has just been taken up by another process")
+        leave(connection, run, row.token)
+        enter(connection, run, token)
         made = connection.execute(
             sessions.insert().values(run_id=run, started_at=now(), versions=json.dumps(plain(versions)))
         )
         key = made.inserted_primary_key
         assert key is not None
         return token, int(key[0])
+
+
+def join(database: Database, run: int, versions: Mapping[str, Any]) -> tuple[str, int | None]:
+    """Makes this process a member of the run beside those that are at it, and its holder where nobody holds it.
+
+    Returns its token, and the new session's id where it holds the run."""
+    token = new_token()
+    with database.writing() as connection:
+        enter(connection, run, token)
+        return token, hold(connection, run, token, json.dumps(plain(versions)))
 
 
 def _holder(database: Database, run: int) -> Any:
@@ -58,4 +71,7 @@ def _check_dead(database: Database, run: int, row: Any, watch_s: float) -> None:
         if (seen.token, seen.beat) != (row.token, row.beat):
             state = "alive"
     if state == "alive":
-        raise Held(f"run {run} is being written by {holder}. Wait for it, stop it, or start a run of your own")
+        raise Held(
+            f"run {run} is being written by {holder}. Wait for it, stop it, work beside it (--join), "
+            "or start a run of your own"
+        )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, text
 
-VERSION = 4
+VERSION = 5
 
 
 def _prompts(connection: Connection) -> None:
@@ -33,8 +33,26 @@ def _times(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE evaluations ADD COLUMN times TEXT"))
 
 
+def _members(connection: Connection) -> None:
+    time = "DATETIME" if connection.dialect.name == "sqlite" else "TIMESTAMP"
+    connection.execute(
+        text(
+            "CREATE TABLE members (token VARCHAR(32) NOT NULL, run_id INTEGER NOT NULL, holder TEXT NOT NULL, "
+            f"beat INTEGER NOT NULL, joined_at {time} NOT NULL, PRIMARY KEY (token), "
+            "FOREIGN KEY(run_id) REFERENCES runs (id) ON DELETE CASCADE)"
+        )
+    )
+    connection.execute(text("CREATE INDEX ix_members_run_id ON members (run_id)"))
+    connection.execute(
+        text(
+            "CREATE TABLE leases (run_id INTEGER NOT NULL, task VARCHAR(80) NOT NULL, token VARCHAR(32) NOT NULL, "
+            "PRIMARY KEY (run_id, task), FOREIGN KEY(run_id) REFERENCES runs (id) ON DELETE CASCADE)"
+        )
+    )
+
+
 # version reached -> step from the version before; one transaction runs them all
-STEPS: dict[int, Callable[[Connection], None]] = {2: _prompts, 3: _reviews, 4: _times}
+STEPS: dict[int, Callable[[Connection], None]] = {2: _prompts, 3: _reviews, 4: _times, 5: _members}
 
 
 def migrate(connection: Connection, version: int) -> None:

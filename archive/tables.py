@@ -86,6 +86,26 @@ runs = Table(
     Column("beat_at", Utc),
 )
 
+# Every process that writes a run, its holder among them: see members.py. `beat` counts its writes and heartbeats.
+members = Table(
+    "members",
+    metadata,
+    Column("token", String(32), primary_key=True),
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("holder", Text, nullable=False),  # JSON, see holder.py
+    Column("beat", Integer, nullable=False),
+    Column("joined_at", Utc, nullable=False),
+)
+
+# Which member is at which task. Gone when it is done.
+leases = Table(
+    "leases",
+    metadata,
+    Column("run_id", ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("task", String(80), primary_key=True),
+    Column("token", String(32), nullable=False),
+)
+
 # One row for each time that a process took a run up. wall_s comes from a monotonic clock.
 sessions = Table(
     "sessions",

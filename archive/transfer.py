@@ -23,10 +23,10 @@ from archive.archive import Archive
 from archive.database import insert_new, unpack
 from archive.errors import ArchiveError
 from archive.reviewing import refresh
-from archive.tables import Utc, documents, evaluations, metadata, reviews, runs, schema, texts
+from archive.tables import Utc, documents, evaluations, leases, members, metadata, reviews, runs, schema, texts
 
 FORMAT = "avo archive"
-_ORDER = tuple(t for t in metadata.sorted_tables if t is not schema)
+_ORDER = tuple(t for t in metadata.sorted_tables if t not in (schema, members, leases))
 _PLACE = {t.name: place for place, t in enumerate(_ORDER)}
 _HOLDER = ("holder", "token", "beat", "beat_at")  # of `runs`: which process writes it
 # Two runs with the same values here are one run: created at the same microsecond, for the same search.

@@ -15,9 +15,21 @@ from sqlalchemy import Connection, Select, func, select
 from archive.database import Database, as_stored, now, put_text, unpack
 from archive.documents import from_document, line, plain, search_keys, to_document
 from archive.errors import ArchiveError, Held
+from archive.members import Watch, drop, hold, lease, leave, recorded, task_of
 from archive.queries import promotions_of, select_evaluations
 from archive.records import Hypothesis, Run, Spend
-from archive.tables import candidates, documents, evaluations, hypotheses, journal, ledger, notes, runs, sessions
+from archive.tables import (
+    candidates,
+    documents,
+    evaluations,
+    hypotheses,
+    journal,
+    ledger,
+    members,
+    notes,
+    runs,
+    sessions,
+)
 from archive.tables import parents as parents_table
 from evaluators.evaluation import Evaluation, Status
 
@@ -29,11 +41,13 @@ class RunWriter:
     raises Held and changes nothing.
     """
 
-    def __init__(self, database: Database, run: Run, token: str, session: int) -> None:
+    def __init__(self, database: Database, run: Run, token: str, session: int | None) -> None:
+        """session: None for a member of the run that does not hold it."""
         self._db = database
         self.run = run
         self._token = token
         self._session = session
+        self._watch = Watch(run.id, token)
         self._since = time.monotonic()
         self._released = False
 
@@ -50,14 +64,55 @@ class RunWriter:
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         with self._db.writing() as connection:
-            held = connection.execute(
-                runs.update()
-                .where(runs.c.id == self.run.id, runs.c.token == self._token)
-                .values(beat=runs.c.beat + 1, beat_at=now())
-            )
-            if held.rowcount != 1:
+            mine = members.c.token == self._token
+            held = connection.execute(members.update().where(mine).values(beat=members.c.beat + 1)).rowcount == 1
+            if held and self.holds:
+                held = (
+                    connection.execute(
+                        runs.update()
+                        .where(runs.c.id == self.run.id, runs.c.token == self._token)
+                        .values(beat=runs.c.beat + 1, beat_at=now())
+                    ).rowcount
+                    == 1
+                )
+            if not held:
                 raise Held(f"run {self.run.id} has been taken over by another process; this one must stop writing it")
             yield connection
+
+    # Several processes at one run -------------------------------------------------------------------
+
+    @property
+    def holds(self) -> bool:
+        """Whether this process ends the run; one that joined it does not, while the one that does is there."""
+        return self._session is not None
+
+    def others(self) -> list[str]:
+        """The other processes that write this run, and live. Those that died lose their tasks, and the run, here."""
+        living = self._watch.others(self._db)
+        if not self.holds:
+            with self._writing() as connection:
+                versions = json.dumps(plain(self.run.versions))
+                self._session = hold(connection, self.run.id, self._token, versions)
+        return [str(holder) for holder in living]
+
+    def lease(self, task: int | str) -> bool:
+        """Takes a task: proposal k, or the judgement of a digest. False where another process is at it, or has done it;
+        a verdict that is there is then this run's too."""
+        with self._writing() as connection:
+            if isinstance(task, int):
+                if recorded(connection, self.run.id, task):
+                    return False
+                return lease(connection, self.run.id, task_of(task), self._token)
+            known = connection.execute(self._verdict_on(task)).first()
+            if known is not None:
+                self._give(connection, task, known.id)
+                return False
+            return lease(connection, self.run.id, task, self._token)
+
+    def unlease(self, k: int) -> None:
+        """Nothing is proposed for k after all."""
+        with self._writing() as connection:
+            drop(connection, self.run.id, task_of(k))
 
     # Candidates -------------------------------------------------------------------------------------
 
@@ -100,6 +155,7 @@ class RunWriter:
                 self._nominate(connection, k, k, hypothesis, {})
             if spend is not None:
                 self._book(connection, k, "propose", spend, model=model)
+            drop(connection, self.run.id, task_of(k))
         return None if known is None else from_document(known.document, unpack(known.source))
 
     def record_evaluation(self, k: int, evaluation: Evaluation, spend: Spend | None = None) -> Evaluation:
@@ -136,17 +192,16 @@ class RunWriter:
                 connection.execute(documents.insert().values(evaluation_id=id, body=document))
             else:
                 id, kept = first.id, from_document(first.document, unpack(first.source))
-            connection.execute(
-                candidates.update()
-                .where(
-                    candidates.c.run_id == self.run.id,
-                    candidates.c.digest == digest,
-                    candidates.c.evaluation_id.is_(None),
-                )
-                .values(evaluation_id=id)
-            )
+            self._give(connection, digest, id)
             self._book(connection, k, "evaluate", spend)
+            drop(connection, self.run.id, digest)
         return kept
+
+    def _give(self, connection: Connection, digest: str, id: int) -> None:
+        """A verdict to every proposal of this program that waits for one."""
+        c = candidates.c
+        waiting = (c.run_id == self.run.id, c.digest == digest, c.evaluation_id.is_(None))
+        connection.execute(candidates.update().where(*waiting).values(evaluation_id=id))
 
     def _verdict_on(self, digest: str) -> Select[Any]:
         return select_evaluations().where(evaluations.c.digest == digest, evaluations.c.judge == self.run.judge)
@@ -287,11 +342,13 @@ class RunWriter:
             return
         with self._writing() as connection:
             self._clock(connection, ended)
-            connection.execute(
-                runs.update()
-                .where(runs.c.id == self.run.id)
-                .values(holder=None, token=None, ended=ended, message=line(message))
-            )
+            leave(connection, self.run.id, self._token)
+            if self.holds:
+                connection.execute(
+                    runs.update()
+                    .where(runs.c.id == self.run.id)
+                    .values(holder=None, token=None, ended=ended, message=line(message))
+                )
         self._released = True
 
     def _clock(self, connection: Connection, ended: str | None) -> None:

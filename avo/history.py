@@ -5,7 +5,7 @@ Nothing of this is stored: it follows from the evaluations and the parents, when
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,35 @@ from evaluators.times import Comparison, times_of
 
 if TYPE_CHECKING:
     from archive.archive import Archive
-    from archive.records import Note, Run
+    from archive.records import Candidate, Note, Run
 
 
 def notes_of(archive: Archive, record: Run, seen: int) -> tuple[Note, ...]:
     """What the agent of a run may read: its own notes up to proposal `seen`, and those that were there before it."""
     mark = int(record.config.get("notes") or 0)
     return tuple(n for n in archive.notes() if (n.k <= seen if n.run == record.id else n.id <= mark))
+
+
+def judged_of(
+    archive: Archive, run: int, found: Sequence[Candidate], digests: Mapping[int, str], all: bool = True
+) -> Iterator[Judged]:
+    """Those of some recorded candidates that have a verdict, as the loop has them. digests: of them and their parents.
+    all: they are all of the run, so that its hypotheses are read at once."""
+    wanted = {c.k for c in found}
+    ids = None if all else [id for id, k, _ in archive.expected(run) if k in wanted]
+    hypotheses = {t.k: t.hypothesis for t in archive.hypotheses(run, ids) if t.k is not None}
+    for c, evaluation in archive.evaluations(found):
+        yield Judged(
+            k=c.k,
+            digest=c.digest,
+            text=c.text,
+            parents=tuple(digests[p] for p in c.parents),
+            agent=c.agent,
+            evaluation=evaluation,
+            score=score(evaluation),
+            rationale=c.rationale,
+            hypothesis=hypotheses.get(c.k),
+        )
 
 
 COPIED = 0.8  # of the lines of both: so alike is a copy
@@ -45,24 +67,10 @@ class History:
         """Rebuilt from what was recorded. whole: also what comes after a proposal without a verdict, to look at."""
         history = cls()
         found = archive.candidates(run)
-        digests = {c.k: c.digest for c in found}
-        hypotheses = {t.k: t.hypothesis for t in archive.hypotheses(run) if t.k is not None}
-        for c, evaluation in archive.evaluations(found):
-            history.add(
-                Judged(
-                    k=c.k,
-                    digest=c.digest,
-                    text=c.text,
-                    parents=tuple(digests[p] for p in c.parents),
-                    agent=c.agent,
-                    evaluation=evaluation,
-                    score=score(evaluation),
-                    rationale=c.rationale,
-                    hypothesis=hypotheses.get(c.k),
-                )
-            )
+        for judged in judged_of(archive, run, found, {c.k: c.digest for c in found}):
+            history.add(judged)
         if whole:
-            for k in range(max(digests, default=0)):
+            for k in range(max((c.k for c in found), default=0)):
                 if not history.knows(k):
                     history.skip(k)
         return history

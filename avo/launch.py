@@ -115,10 +115,12 @@ def resume(
     hardware: Hardware | None = None,
     agent: Agent | None = None,
     evaluator: Evaluator | None = None,
+    join: bool = False,
 ) -> Run:
     """Takes a run up again (the newest where none is named) with what it was begun with, and returns it.
 
-    steps, minutes: a new budget, over all sessions of the run. Objects that the run was begun with in Python have to be
+    steps, minutes: a new budget, over all sessions of the run. join: work at it beside the processes that write it now,
+    as `avo evolve --join` does. Objects that the run was begun with in Python have to be
     given again, for an archive keeps names only. Raises as `evolve` does, and archive.errors.Held where another process
     writes the run.
     """
@@ -128,7 +130,7 @@ def resume(
     try:
         config = stored(store, run, steps=steps, minutes=minutes)
         parts = prepare(config, target=target, hardware=hardware, agent=agent, evaluator=evaluator)
-        return carry_on(store, parts, _record(store, run), observer)
+        return carry_on(store, parts, _record(store, run), observer, join=join)
     except BaseException:
         store.close()
         raise
@@ -177,7 +179,14 @@ def start(
     return carry_on(store, parts, run.id, observer, budget)
 
 
-def carry_on(store: Archive, parts: Parts, run: int, observer: Observer | None, budget: Budget | None = None) -> Run:
+def carry_on(
+    store: Archive,
+    parts: Parts,
+    run: int,
+    observer: Observer | None,
+    budget: Budget | None = None,
+    join: bool = False,
+) -> Run:
     """Runs until the budget is spent, then closes the evaluator, error or not. The run keeps the archive open."""
     from avo.run import Run, proceed
 
@@ -193,6 +202,7 @@ def carry_on(store: Archive, parts: Parts, run: int, observer: Observer | None, 
             options=config.agent_options,
             versions=versions(),
             observer=observer,
+            join=join,
         )
     finally:
         parts.evaluator.close()

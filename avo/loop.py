@@ -8,6 +8,7 @@ had happened. One thread (the caller's) records and decides; up to J daemon thre
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from avo.agents.sweeping import EVALUATIONS, Sweeping
 from avo.budget import Budget
 from avo.errors import Halted, HarnessUnavailable, UserMistake
 from avo.events import Committed, Event, Finished, Observer, Proposed, Started, Stopping, Unavailable, Verdict
-from avo.history import History, notes_of
+from avo.history import History, judged_of, notes_of
 from avo.models.calling import RunJournal
 from avo.programs import named
 from avo.promoting import crown, device_seconds
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from evaluators.target import Target
 
 _BEAT_S = 5.0
+_LOOK_S = 0.5  # how often a process of several looks at what the others did
 SEED_AGENT = "seed"
 
 
@@ -111,11 +113,16 @@ class Loop:
         self._pending = archive.candidates(writer.run.id, pending=True)
         self._recorded: dict[int, _Waiting | None] = {}  # proposals under judgement; None: the agent is at it
         self._judging: dict[str, list[int]] = {}  # digest -> the proposals that wait for its verdict
+        self._elsewhere: set[str] = set()  # those of them that another process judges
         self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._next = 0
         since = len(self._history) if jobs else 0  # a guest leaves the sweeps of others alone
         self._agent = Sweeping(agent, self._jobs, sweep, since)
         self._last: int | None = None  # no proposal after this one
+        self._bar: int | None = None  # neither this proposal nor a later one, by whatever limit
+        self._others: list[str] = []  # processes that write the run beside this one
+        self._taken: set[int] = set()  # proposals that they are at, or were when we last looked
+        self._behind = False  # somebody has done, or is at, what this process thought was to do
         self._reason: str | None = None
         self._failure: BaseException | None = None
         self._quit = threading.Event()
@@ -145,7 +152,7 @@ class Loop:
             if self._failure is not None:
                 raise self._failure
             reason = self._reason or "steps"
-            if reason != "interrupted":
+            if reason != "interrupted" and self._writer.holds:
                 with contextlib.suppress(KeyboardInterrupt):  # it is tried again when the run is taken up
                     best = self._crown()
             return reason
@@ -170,36 +177,99 @@ class Loop:
         return crown(self._archive, self._writer, self._history, *parts, self._tell)
 
     def _work(self, interrupts: Interrupts) -> None:
-        beat = time.monotonic()
+        beat = look = -math.inf
         while True:
+            now = time.monotonic()
             if interrupts.requested:
                 self._stop("interrupted")
                 self._quit.set()
+            if now - look > (_LOOK_S if self._others or self._behind or not self._writer.holds else _BEAT_S):
+                self._look()
+                look = time.monotonic()
             self._start_what_may_start()
-            if not self._recorded:
+            waits = (self._others or self._behind) and not (self._closing or self._complete)
+            if not self._recorded and not waits:
                 return
             with contextlib.suppress(Empty):
-                act = self._inbox.get(timeout=1.0)
+                act = self._inbox.get(timeout=1.0 if self._recorded else _LOOK_S)
                 if act is not None:
                     act()
-            if time.monotonic() - beat > _BEAT_S:
+            if now - beat > _BEAT_S:
                 self._writer.beat()
-                beat = time.monotonic()
+                beat = now
+
+    # Beside other processes -------------------------------------------------------------------------
+
+    @property
+    def _complete(self) -> bool:
+        """Every proposal that the limits allow has its verdict."""
+        return self._bar is not None and len(self._history) >= self._bar
+
+    @property
+    def _room(self) -> int:
+        """How many proposals this process is at, at most: its share of the run's jobs."""
+        return -(-self._jobs // (1 + len(self._others)))
+
+    def _lease(self, task: int | str) -> bool:
+        mine = self._writer.lease(task)
+        self._behind = self._behind or not mine
+        return mine
+
+    def _look(self) -> None:
+        """Who else is at this run, and what they have recorded since."""
+        alone = not self._others
+        self._others = self._writer.others()
+        if not self._others and alone and not self._behind:
+            return
+        self._behind = False
+        run, since = self._writer.run.id, len(self._history)
+        found = self._archive.candidates(run, since=since)
+        above = {p for c in found for p in c.parents}
+        digests = {c.k: c.digest for c in [*self._archive.candidates(run, ks=above, text=False), *found]}
+        for judged in judged_of(self._archive, run, found, digests, all=False):
+            if judged.k in self._recorded:
+                if judged.k in self._judging.get(judged.digest, ()) and judged.digest in self._elsewhere:
+                    self._elsewhere.discard(judged.digest)
+                    for k in sorted(self._judging.pop(judged.digest)):
+                        self._settle(k, judged.evaluation, 0.0)
+            elif not self._history.knows(judged.k):
+                self._announce(self._history.add(judged))
+        known = {c.k for c in self._pending} | self._recorded.keys()
+        self._pending += [c for c in found if c.status is None and c.k not in known]
+        self._pending = [c for c in self._pending if not self._history.knows(c.k)]
+        for digest in list(self._elsewhere):  # whoever was at it may have died
+            ks = self._judging.get(digest)
+            if ks and self._lease(digest):
+                self._elsewhere.discard(digest)
+                waiting = self._recorded[ks[0]]
+                assert waiting is not None
+                self._begin(waiting)
+        self._taken.clear()
+        self._next = len(self._history)
+        self._check_seed()
 
     # Starting ---------------------------------------------------------------------------------------
 
     def _start_what_may_start(self) -> None:
-        while self._pending and len(self._recorded) < self._jobs and not self._closing:
-            self._take_up(self._pending.pop(0))
-        while not self._pending and len(self._recorded) < self._jobs and self._reason is None:
-            while self._history.knows(self._next) or self._next in self._recorded:
+        for found in [] if self._closing else list(self._pending):
+            if len(self._recorded) < self._room and self._lease(found.digest):
+                self._pending.remove(found)
+                self._take_up(found)
+        while len(self._recorded) < self._room and not self._closing and not (self._pending and not self._others):
+            while self._history.knows(self._next) or self._next in self._recorded or self._next in self._taken:
                 self._next += 1
             k = self._next
             seen = max(0, k - self._jobs)
+            if self._bar is not None and k >= self._bar:
+                return
             if k > 0 and len(self._history) <= seen:
                 return  # proposal k has to wait for the verdict on `seen`
             if k > 0 and self._may_not(k, seen):
+                self._bar = k
                 return
+            if not self._lease(k):
+                self._taken.add(k)
+                continue
             self._recorded[k] = None
             if k == 0:
                 digest, text = named(self._target.start or self._target.seed)
@@ -276,6 +346,7 @@ class Loop:
             # What could be proposed without knowing this still is, so that timing decides nothing.
             self._last = k + self._jobs - 1 if self._last is None else min(self._last, k + self._jobs - 1)
             del self._recorded[k]
+            self._writer.unlease(k)
             self._announce(self._history.skip(k))
             return
         parents = [self._history.first(p) for p in proposal.parents]
@@ -309,17 +380,24 @@ class Loop:
             self._recorded[k] = waiting
             self._settle(k, known, 0.0)
         else:
-            self._judge(waiting)
+            self._judge(waiting, leased=False)
 
     # Judging ----------------------------------------------------------------------------------------
 
-    def _judge(self, waiting: _Waiting) -> None:
-        """Starts the judgement, or joins one of an equal program that is under way."""
+    def _judge(self, waiting: _Waiting, leased: bool = True) -> None:
+        """Starts the judgement, or joins one of an equal program that is under way, here or elsewhere."""
         self._recorded[waiting.k] = waiting
         others = self._judging.setdefault(waiting.digest, [])
         others.append(waiting.k)
-        if len(others) == 1:
-            self._spawn(waiting.k, lambda: self._evaluate(waiting), self._judged)
+        if len(others) > 1:
+            return
+        if leased or self._lease(waiting.digest):
+            self._begin(waiting)
+        else:
+            self._elsewhere.add(waiting.digest)
+
+    def _begin(self, waiting: _Waiting) -> None:
+        self._spawn(waiting.k, lambda: self._evaluate(waiting), self._judged)
 
     def _evaluate(self, waiting: _Waiting) -> Evaluation:
         """In a thread: the verdict, however often the harness has to be asked for it."""
@@ -407,6 +485,7 @@ class Loop:
             for other in self._judging.pop(waiting.digest, []):
                 self._recorded.pop(other, None)
         if isinstance(error, Halted):  # a limit, or Ctrl-C: the proposal is made when the run is resumed
+            self._bar = k if self._bar is None else min(self._bar, k)
             self._stop(error.reason)
         elif self._failure is None:
             self._failure = error

@@ -70,11 +70,13 @@ def proceed(
     versions: Mapping[str, Any] | None = None,
     observer: Observer | None = None,
     guest: bool = False,
+    join: bool = False,
 ) -> Run:
     """Goes on with a run, new or stopped or killed, until a limit of `budget` is reached; returns it.
 
     Seed and jobs are the run's own. guest: another agent proposes in it for a while, one proposal after the other, each
-    from all verdicts; what it proposes is recorded under its own name. The caller closes the evaluator.
+    from all verdicts; what it proposes is recorded under its own name. join: beside the processes that write the run
+    now, on this host or others; they share its jobs, and each task is one process'. The caller closes the evaluator.
 
     Raises UserMistake where the run was judged otherwise than it would be now, or its seed program is not accepted;
     archive.Held where another process writes it; archive.ArchiveError; avo.errors.HarnessUnavailable; KeyboardInterrupt
@@ -92,7 +94,7 @@ def proceed(
         )
     if agent.name != record.agent and not guest:
         raise UserMistake(f"run {run.id} was begun with the agent '{record.agent}', not '{agent.name}'")
-    writer = run.archive.claim(run.id, versions=versions)
+    writer = (run.archive.join if join else run.archive.claim)(run.id, versions=versions)
     try:
         loop = Loop(
             run.archive,

@@ -148,11 +148,11 @@ def _leave(code: int) -> NoReturn:
 
 
 def _optional_values(args: list[str]) -> list[str]:
-    """`--resume` may stand without a value and then means the last run; the option parser knows no such thing."""
+    """`--resume` and `--join` may stand without a value and then mean the last run; the option parser knows no such."""
     found = []
     for place, arg in enumerate(args):
         found.append(arg)
         following = args[place + 1] if place + 1 < len(args) else "-"
-        if arg == "--resume" and following.startswith("-"):
+        if arg in ("--resume", "--join") and following.startswith("-"):
             found.append("last")
     return found

@@ -81,6 +81,13 @@ def evolve(
     resume: Annotated[
         str | None, typer.Option(help="Go on with a run: its number, or the newest if left out.", metavar="[RUN]")
     ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            help="Work at a run beside the processes that write it, on this host or others: its number, or the newest.",
+            metavar="[RUN]",
+        ),
+    ] = None,
     workload: WorkloadOption = None,
     program: Annotated[
         str | None,
@@ -120,13 +127,14 @@ def evolve(
     """Evolve a kernel for a target on a chip: correct, compiled for it, explained against the speed of light.
 
     Ctrl-C finishes what is under way, says how far it came and leaves with 0; a second one stops at once, with 130.
-    --resume goes on after either, and after a kill.
+    --resume goes on after either, and after a kill; --join helps a run that is under way.
 
     Example: avo evolve --target attention --hw b200 --steps 48
     """
     from avo.cli.console import say
     from avo.cli.progress import REASONS, watch
     from avo.config import read_config
+    from avo.errors import UserMistake
     from avo.launch import start
 
     flags: dict[str, Any] = {"target": target, "hw": hw, "steps": steps, "minutes": minutes, "seed": seed}
@@ -134,12 +142,14 @@ def evolve(
     flags |= {"language": language, "accept_sandbox": accept_sandbox}
     flags |= {"model": model, "max_usd": max_usd, "max_tokens": max_tokens, "max_device_seconds": max_device_seconds}
     flags |= {"epsilon": epsilon, "window": window}
-    if model is not None and agent is None and resume is None:
+    if join is not None and resume is not None:
+        raise UserMistake("--join works beside whoever writes the run, --resume takes it up alone: give one of them")
+    if model is not None and agent is None and resume is None and join is None:
         flags["agent"] = "avo"
     flags["workloads"] = {str(n): w for n, w in enumerate(workload, 1)} if workload else None
     view = watch()
-    if resume is not None:
-        run = _resumed(resume, flags, config, sets, view)
+    if resume is not None or join is not None:
+        run = _resumed(resume or join or "", flags, config, sets, view, join is not None)
     else:
         settings = _limited(read_config(config, sets or [], flags))
         with view:
@@ -180,7 +190,9 @@ def _jobs(given: str | None) -> dict[str, Any]:
     raise UserMistake(f"--jobs takes a number, ray, or ray://HOST:PORT, not '{given}'")
 
 
-def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[str] | None, view: Any) -> Run:
+def _resumed(
+    name: str, flags: dict[str, Any], config: str | None, sets: list[str] | None, view: Any, join: bool
+) -> Run:
     from archive.archive import open_archive
     from avo.cli.console import say
     from avo.config import DEFAULT_ARCHIVE
@@ -201,11 +213,12 @@ def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[st
             f"a run goes on with what it was begun with: {' '.join(changed)} cannot change it, "
             f"only {', '.join('--' + limit.replace('_', '-') for limit in _LIMITS)} can"
         )
+    verb = "join" if join else "resume"
     if name != "last" and not name.isdecimal():
-        raise UserMistake(f"--resume wants the number of a run, got '{name}'; avo log lists them")
+        raise UserMistake(f"--{verb} wants the number of a run, got '{name}'; avo log lists them")
     where = flags["archive"] or DEFAULT_ARCHIVE
     if "://" not in where and not Path(where).exists():
-        raise UserMistake(f"no archive at {where}, so there is no run to resume; --archive names another")
+        raise UserMistake(f"no archive at {where}, so there is no run to {verb}; --archive names another")
     store = open_archive(where)
     try:
         number = store.run(None if name == "last" else int(name)).id
@@ -214,13 +227,13 @@ def _resumed(name: str, flags: dict[str, Any], config: str | None, sets: list[st
         view.state.recall(Run(store, number).history())
 
         def begun(event: Event) -> None:
-            if isinstance(event, Started):  # the run is ours: nobody else writes it
-                say(f"run {number} goes on")
+            if isinstance(event, Started):  # the run is ours
+                say(f"run {number} goes on" + (", beside those that write it already" if join else ""))
                 _announce(parts)
             view(event)
 
         with view:
-            return carry_on(store, parts, number, begun)
+            return carry_on(store, parts, number, begun, join=join)
     except BaseException:
         store.close()
         raise

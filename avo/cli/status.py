@@ -33,6 +33,9 @@ def status(
     say(entry("run", f"{facts['run']}: {facts['target']} on {facts['hardware']}, agent {facts['agent']}, {state}"))
     if facts["holder"]:
         say(entry("writer", tame(facts["holder"])))
+    for other in facts["members"]:
+        if other != facts["holder"]:
+            say(entry("beside it", tame(other)))
     if facts["message"]:
         say(entry("message", tame(facts["message"])))
     steps = f" of {facts['steps']['given']}" if facts["steps"]["given"] else ""
@@ -62,6 +65,7 @@ def _facts(store: Archive, number: int | None) -> dict[str, Any]:
         "ended": row.ended,
         "message": row.message,
         "holder": row.holder,
+        "members": store.members(row.id),
         "steps": {"done": max(0, sum(counts.values()) - 1), "given": given.get("steps")},
         "statuses": dict(sorted(counts.items(), key=lambda item: (item[0] != "ok", -item[1]))),
         "best": None

@@ -31,24 +31,27 @@ from evaluators.times import Times
 
 if TYPE_CHECKING:
     from archive.archive import Archive
-    from archive.records import Outline, Run
+    from archive.records import Outline, Run, Spend
 
 T = TypeVar("T")
 
 _AT_ONCE = 5000  # numbers in one question to the archive
 
 
-def build_model(archive: Archive, run: int | None = None, full: int | None = None) -> ReportModel:
+def build_model(
+    archive: Archive, run: int | None = None, full: int | None = None, also: Iterable[int] = ()
+) -> ReportModel:
     """The report of a run, of the newest where none is named. Raises ArchiveError where there is no such run.
 
     full: of a run with more candidates than that, only what a page has room for (commits, their ancestors, flagged
     ones, the best, the last `full`) and the rest counted; all of it where it is None. A page, a table or a tree that is
-    drawn from either is the same up to what is left out, and 100,000 candidates take seconds instead of minutes.
+    drawn from either is the same up to what is left out, and 100,000 candidates take seconds instead of minutes. also:
+    candidates to keep whatever they are.
     """
     row = archive.run(run)
     outline = archive.outline(row.id)
     rule, gains = _folded(outline)
-    keep = _kept(outline, rule, len(outline) if full is None else full)
+    keep = _kept(outline, rule, len(outline) if full is None else full, also)
     found = _in_parts(keep, lambda ks: archive.candidates(row.id, ks=ks))
     judged = {c.k: evaluation for c, evaluation in archive.evaluations(found)}
     promotions = archive.promotions(row.id)
@@ -59,6 +62,8 @@ def build_model(archive: Archive, run: int | None = None, full: int | None = Non
     tried, total = _tried(archive, row.id, outline, expected, full is None), len(expected)
     of_kept = _in_parts({i for i, k, _ in expected if k in keep}, lambda ids: archive.hypotheses(row.id, ids))
     hypotheses = {t.k: t for t in of_kept if t.k is not None}
+    ledger = archive.costs(row.id)
+    models = {k: name for _, name, _, _, steps in ledger for k in steps if name}
     candidates = []
     for c in found:
         evaluation = judged.get(c.k)
@@ -70,6 +75,7 @@ def build_model(archive: Archive, run: int | None = None, full: int | None = Non
                 k=c.k,
                 parents=c.parents,
                 agent=c.agent,
+                model=models.get(c.k, ""),
                 status=c.status,
                 failed_gate=c.failed_gate,
                 message=c.message,
@@ -106,7 +112,7 @@ def build_model(archive: Archive, run: int | None = None, full: int | None = Non
         omitted=dict(Counter(_outcome(o, rule) for o in left)),
         above={o.k: next(iter(o.parents), None) for o in left},
     )
-    return model.model_copy(update={"costs": _costs(archive, row.id, model)})
+    return model.model_copy(update={"costs": _costs(ledger, model)})
 
 
 def _folded(outline: list[Outline]) -> tuple[Committing, dict[int, Gain]]:
@@ -132,9 +138,9 @@ def _folded(outline: list[Outline]) -> tuple[Committing, dict[int, Gain]]:
     return rule, gains
 
 
-def _kept(outline: list[Outline], rule: Committing, full: int) -> set[int]:
+def _kept(outline: list[Outline], rule: Committing, full: int, also: Iterable[int]) -> set[int]:
     flagged = {s.value for s in FLAGGED}
-    others = {o.k for o in outline if o.status in flagged or not o.parents}
+    others = set(also) | {o.k for o in outline if o.status in flagged or not o.parents}
     for kind in KINDS:
         good = [o for o in outline if o.status == Status.OK.value and rule.first[o.digest] == o.k and getattr(o, kind)]
         high = 0.0
@@ -197,11 +203,11 @@ def _in_parts(numbers: Iterable[int], read: Callable[[list[int]], list[T]]) -> l
     return [found for part in _parts(numbers) for found in read(part)]
 
 
-def _costs(archive: Archive, run: int, model: ReportModel) -> tuple[Cost, ...]:
+def _costs(ledger: list[tuple[str, str, int, Spend, tuple[int, ...]]], model: ReportModel) -> tuple[Cost, ...]:
     """The ledger by stage and model; a model's gain is that of the winning line's commits that it was asked for."""
     gains = {c.k: c.gain for c in model.commits if c.line and c.gain}
     found = []
-    for stage, name, entries, spend, steps in archive.costs(run):
+    for stage, name, entries, spend, steps in ledger:
         gained = math.prod(gains[k] for k in steps if k in gains) if name else None
         found.append(Cost(stage=stage, model=name, entries=entries, gained=gained, **asdict(spend)))
     return tuple(found)

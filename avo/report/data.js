@@ -106,5 +106,9 @@ function select(candidate, options = {}) {
   selected = candidate;
   for (const fn of watchers) fn(candidate, options);
 }
+let fetchMissing = null; // in a served page: asks the server for a candidate that this page only counts
+const numberButton = (k) => fetchMissing
+  ? el("button", { class: "id", type: "button", "aria-label": `show proposal ${k}`, text: `no. ${k}`, on: { click: () => fetchMissing(k).then((c) => select(c, {})) } })
+  : `no. ${k}`;
 const idButton = (c, label) =>
   el("button", { class: "id", type: "button", "aria-label": `show candidate ${c.id}, proposal ${c.k}`, text: label || c.id, on: { click: () => select(c, { reveal: true, jump: true }) } });

@@ -16,7 +16,7 @@ function drawTried() {
   }
   const rest = DATA.tried_total - rows.length;
   at("hypotheses").append(
-    el("p", { class: "lead" }, "The furthest from what was expected first ", badge(KIND), rest > 0 && ` and ${number(rest)} more, each with its candidate below`),
+    el("p", { class: "lead" }, "The furthest from what was expected first ", badge(KIND), rest > 0 && ` and ${number(rest)} more, each with its candidate above`),
     tableOf("Hypotheses", [["Claim"], ["Expected", 1], ["Came out", 1], ["Candidate"]], rows.map((t) => {
       const c = t.k === null ? null : BY_K.get(t.k);
       const missed = t.actual !== null && t.expected !== null && t.actual < 1 && t.expected > 1;
@@ -24,7 +24,7 @@ function drawTried() {
         el("span", { text: t.claim }),
         gainOf(t.expected),
         el("span", { class: missed ? "missed" : "", text: t.actual === null ? (c && failed(c) ? `failed at ${c.failed_gate}` : "–") : gainOf(t.actual) }),
-        c ? idButton(c) : t.k === null ? "never tried" : `no. ${t.k}`,
+        c ? idButton(c) : t.k === null ? "never tried" : numberButton(t.k),
       ];
     })));
 }

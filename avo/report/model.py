@@ -115,9 +115,10 @@ class Candidate(_Frozen):
     `k` counts proposals from 0 (the seed program) and names it in the run; `parents` are such numbers. `digest` names
     the program, `id` is a prefix of it that is unique in the run. `repeats`: the earlier proposal that is the same
     program, if any. `status` is None while it is not judged. `committed`: it was not slower than the best of its
-    lineage. `change` names the edit against the first parent in one line, `diff` is the unified line difference to it.
-    `source` is the emitted Triton where the candidate got that far. `promotion`: what came of it when it was judged
-    again as the run's best (`status`, `headline`, and a row a workload), empty for all others.
+    lineage. `model`: whom the agent asked for it, "" where nobody was. `change` names the edit against the first parent
+    in one line, `diff` is the unified line difference to it. `source` is the emitted Triton where the candidate got
+    that far. `promotion`: what came of it when it was judged again as the run's best (`status`, `headline`, and a row a
+    workload), empty for all others.
     """
 
     digest: str
@@ -126,6 +127,7 @@ class Candidate(_Frozen):
     parents: tuple[int, ...] = ()
     repeats: int | None = None
     agent: str = ""
+    model: str = ""
     status: Status | None
     failed_gate: str | None = None
     message: str = ""

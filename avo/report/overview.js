@@ -4,7 +4,7 @@ function drawHead() {
   at("title").textContent = visible(`${target.name} on ${chip.name}`);
   at("subtitle").replaceChildren(
     ...[
-      `run ${run.id}`, run.state === "ended" && run.ended ? `ended (${run.ended})` : run.state, run.agent && `agent ${run.agent}`, run.seed !== null && `seed ${run.seed}`,
+      `run ${run.id}`, run.state === "ended" && run.ended && run.ended !== "ended" ? `ended (${run.ended})` : run.state, run.agent && `agent ${run.agent}`, run.seed !== null && `seed ${run.seed}`,
       run.created && run.created.replace("T", " ").replace(/(\.\d+)?(Z|\+00:00)?$/, " UTC"),
     ].filter(Boolean).map((text) => el("span", { text })),
   );
@@ -133,6 +133,12 @@ function drawCommits() {
       el("span", { class: "num when" }, el("span", { class: "unit", text: "proposal " }), number(commit.k)));
   });
   box.append(el("p", { class: "lead" }, "The line of commits from the seed to the best, each with its gain over the best before it ", badge(KIND), others > 0 && ` and ${number(others)} more on side lines, in the tree below`), el("ol", { class: "commits", start: 0 }, rows));
+}
+
+// The parts that this page has, in its order: a page of a long run is several screens.
+function drawWays() {
+  const words = { now: "Where we are", best: "Best so far", won: "What won", lineage: "Every candidate", cost: "Cost", tried: "Expected", flagged: "To be looked at" };
+  at("ways").append(...[...document.querySelectorAll("main > section")].filter((s) => !s.hidden).map((s) => el("a", { href: `#${s.id}`, text: words[s.id] })));
 }
 
 function drawFoot() {

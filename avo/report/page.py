@@ -50,6 +50,22 @@ def render_html(model: ReportModel, full: int = FULL, limit: int = LIMIT, *, liv
         keep //= 2
 
 
+def candidate_json(model: ReportModel, k: int) -> str | None:
+    """One candidate as the page's data has it, with tables of its own; None where the model does not have it."""
+    found = model.by_k(k)
+    if found is None:
+        return None
+    tables = _Tables()
+    row = _row(found, {c.k for c in model.candidates}, _above(model), tables)
+    values = [json.loads(v) for v in tables.values]
+    return json.dumps(finite({"candidate": row, "lines": list(tables.lines), "values": values}), allow_nan=False)
+
+
+def _above(model: ReportModel) -> dict[int, int | None]:
+    """k -> the first parent, of every candidate of the run."""
+    return {**model.above, **{c.k: next(iter(c.parents), None) for c in model.candidates}}
+
+
 def escaped_json(value: Any) -> str:
     """JSON in ASCII that is safe inside a script element: no `<`, `>`, `&`; U+2028 and U+2029 are escapes too."""
     text = json.dumps(finite(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
@@ -100,7 +116,7 @@ def _payload(model: ReportModel, full: int) -> dict[str, Any]:
     keep = kept(model, full)
     tables = _Tables()
     head = model.model_dump(by_alias=True, exclude={"candidates", "tried", "above"})
-    above = {**model.above, **{c.k: next(iter(c.parents), None) for c in model.candidates}}
+    above = _above(model)
     rows = [_row(c, keep, above, tables) for c in sorted(model.candidates, key=lambda c: c.k) if c.k in keep]
     omitted = Counter(c.outcome for c in model.candidates if c.k not in keep) + Counter(model.omitted)
     return {

@@ -13,7 +13,7 @@ const TABS = {
 
 function drawDifference(c) {
   const parent = BY_K.get(c.parents[0]);
-  if (!c.diff.length) return el("p", { class: "note" }, parent ? "The text equals its parent's." : "The parent is not in this file: ", parent ? null : el("code", { text: `avo diff ${DATA.run.id}/${c.parents[0]} ${DATA.run.id}/${c.k}` }));
+  if (!c.diff.length) return el("p", { class: "note" }, parent ? "The text equals its parent's." : "The parent is not on this page: ", parent ? null : el("code", { text: `avo diff ${DATA.run.id}/${c.parents[0]} ${DATA.run.id}/${c.k}` }));
   return el("div", {}, el("p", { class: "lead" }, "against its parent ", parent ? idButton(parent) : `no. ${c.parents[0]}`), diffBlock(c.diff.map((i) => DATA.lines[i]), `difference of ${c.id} to its parent`));
 }
 
@@ -117,7 +117,7 @@ function flat(value, path = "", out = {}) {
 function drawPanel(c, options = {}) {
   const panel = at("panel");
   const outcome = outcomeOf(c);
-  const parents = c.parents.map((d) => (BY_K.get(d) ? idButton(BY_K.get(d)) : `no. ${d}`));
+  const parents = c.parents.map((d) => (BY_K.get(d) ? idButton(BY_K.get(d)) : numberButton(d)));
   const scores = ["measured", "predicted"].filter((kind) => c.status === "ok" && c.score[kind]).map((kind) =>
     el("div", { class: "score-line" }, el("span", { class: "big num", text: number(c.score[kind]) }), el("span", { class: "unit", text: UNIT }), badge(kind),
       el("span", { class: "note num", text: [SEED && SEED.score[kind] && c !== SEED ? `${times(c.score[kind] / SEED.score[kind])} the seed` : "", DATA.speed_of_light ? `${percent(c.score[kind] / DATA.speed_of_light)} of light` : ""].filter(Boolean).join(", ") })));
@@ -128,7 +128,7 @@ function drawPanel(c, options = {}) {
     scores,
     c.failed_gate && c.message ? el("pre", { class: "wrap-text message", text: c.message }) : null,
     el("dl", { class: "pairs" }, [
-      ["proposal", number(c.k)], ["agent", c.agent], ["parent", parents.length ? parents : null], ["digest", el("span", { class: "mono", text: c.digest })], ["repeats", c.repeats === null ? null : BY_K.has(c.repeats) ? [idButton(BY_K.get(c.repeats)), ` of proposal ${c.repeats}`] : `no. ${c.repeats}`],
+      ["proposal", number(c.k)], ["agent", c.agent], ["model", c.model || null], ["parent", parents.length ? parents : null], ["digest", el("span", { class: "mono", text: c.digest })], ["repeats", c.repeats === null ? null : BY_K.has(c.repeats) ? [idButton(BY_K.get(c.repeats)), ` of proposal ${c.repeats}`] : numberButton(c.repeats)],
       ...Object.entries(valueOf(c.cost) || {}).map(([k, v]) => [words(k), plainValue(k, v)]),
     ].filter(([, v]) => v).map(([k, v]) => el("div", {}, el("dt", { text: k }), el("dd", {}, v)))),
     c.change ? el("p", { class: "mono edit-line", text: c.change }) : null,

@@ -1,7 +1,8 @@
 """`avo report --serve`: the page over HTTP on this machine, kept as the archive is.
 
 The server reads the archive read-only and builds the page anew when the run has changed, at most once in a second. It
-answers two addresses: `/` the page, `/state` what the page asks every two seconds. It listens on the loopback
+answers three addresses: `/` the page, `/state` what the page asks every two seconds, `/candidate/NO` a candidate that a
+page of a long run only counts. It listens on the loopback
 interface, and answers only to requests that name it so: a web site that a browser has open cannot read it by
 pointing a name of its own at this machine (DNS rebinding).
 """
@@ -19,7 +20,7 @@ from archive.archive import Archive, open_archive
 from archive.errors import ArchiveError
 from avo.report.build import build_model
 from avo.report.keeping import FULL
-from avo.report.page import render_html
+from avo.report.page import candidate_json, render_html
 
 _LEAST_S = 1.0  # between two pages
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -52,6 +53,12 @@ class Dashboard:
                 self._version, self._built = version, time.monotonic()
             return self._page
 
+    def candidate(self, k: int) -> bytes:
+        """One candidate as the page's data has it; null where the run has none of this number."""
+        with open_archive(self._where, readonly=True) as archive:
+            found = candidate_json(build_model(archive, self._run, full=1, also=(k,)), k)
+        return (found or "null").encode("utf-8")
+
 
 def serve(where: str, run: int | None, port: int, started: Callable[[str], None]) -> None:
     """Serves until interrupted. port 0: any that is free. started is given the address. Raises OSError where the port
@@ -78,8 +85,10 @@ def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
                     self._answer(200, "text/html; charset=utf-8", dashboard.page())
                 elif self.path == "/state":
                     self._answer(200, "application/json", json.dumps(dashboard.state()).encode())
+                elif self.path.startswith("/candidate/") and self.path[11:].isdecimal() and len(self.path) < 30:
+                    self._answer(200, "application/json", dashboard.candidate(int(self.path[11:])))
                 else:
-                    self._answer(404, "text/plain", b"there is / and /state")
+                    self._answer(404, "text/plain", b"there is /, /state and /candidate/NO")
             except ArchiveError as error:
                 self._answer(503, "text/plain; charset=utf-8", str(error).encode())
 

@@ -17,10 +17,11 @@ drawTiles();
 drawWorkloads();
 drawCharts();
 drawCommits();
-drawTried();
 drawCosts();
+drawTried();
 drawFindings();
 drawFoot();
+drawWays();
 if (DATA.candidates.length) {
   drawFilters();
   drawTree();

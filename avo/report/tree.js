@@ -1,7 +1,7 @@
 // The lineage as a tree. The line of descent to the last commit runs straight down; what branched off a program is
 // indented under it, so depth on the page is depth of side branches and not length of the run.
 const rows = new Map(); // k -> {node, candidate, level, side: [rows], owner}
-const filter = { off: new Set(), agent: "", words: "" };
+const filter = { off: new Set(), agent: "", model: "", words: "" };
 let treeBox, treeCount, focused;
 
 function arrange() {
@@ -56,13 +56,14 @@ function drawTree() {
   at("tree-box").append(tools, head, treeBox);
   const omitted = Object.entries(DATA.omitted);
   if (omitted.length) {
-    at("tree-box").append(el("p", { class: "note" }, `${number(omitted.reduce((s, [, n]) => s + n, 0))} more are not in this file (`, omitted.map(([name, n]) => `${number(n)} ${name}`).join(", "), "). See one with ", el("code", { text: "avo show ID" }), "."));
+    at("tree-box").append(el("div", { class: "note", id: "omitted" }, `${number(omitted.reduce((s, [, n]) => s + n, 0))} more are not on this page (`, omitted.map(([name, n]) => `${number(n)} ${name}`).join(", "), "). See one with ", el("code", { text: `avo show ${DATA.run.id}/NO` }), "."));
   }
   focused = order[0];
   refresh();
   onSelect((c, options) => {
     const row = rows.get(c.k);
     for (const r of rows.values()) r.node.setAttribute("aria-selected", String(r === row));
+    if (!row) return; // fetched from the server: it is in the panel alone
     if (options.reveal) {
       filter.off.delete(outcomeOf(c));
       for (let r = row.owner; r; r = r.owner) r.open = true;
@@ -89,15 +90,15 @@ function treeRow(row) {
     on: { click: () => { move(row, true); select(c, { jump: true }); } },
   },
     el("span", { class: "k num", text: String(c.k) }),
-    el("span", { class: "lead" }, twist, mark(outcome), el("span", { class: "mono cid", text: c.id }), el("span", { class: "edit mono", text: (c.skipped ? `(${plural(c.skipped, "ancestor")} not in this file) ` : "") + (c.change || (c.parents.length ? "" : "seed program")) })),
+    el("span", { class: "lead" }, twist, mark(outcome), el("span", { class: "mono cid", text: c.id }), el("span", { class: "edit mono", text: (c.skipped ? `(${plural(c.skipped, "ancestor")} not on this page) ` : "") + (c.change || (c.parents.length ? "" : "seed program")) })),
     el("span", { class: "num score" }, (outcome !== "committed" && outcome !== "passed") || !score ? el("span", { class: `word o-${outcome}`, text: statusWords(c) }) : number(score)));
 }
 
-const matches = (c) => !filter.off.has(outcomeOf(c)) && (!filter.agent || c.agent === filter.agent) &&
+const matches = (c) => !filter.off.has(outcomeOf(c)) && (!filter.agent || c.agent === filter.agent) && (!filter.model || c.model === filter.model) &&
   (!filter.words || [c.digest, c.change, c.message, c.rationale, c.status].some((t) => t && String(t).toLowerCase().includes(filter.words)));
 
 function refresh() {
-  const filtering = filter.off.size > 0 || filter.agent || filter.words;
+  const filtering = filter.off.size > 0 || filter.agent || filter.model || filter.words;
   let shown = 0;
   const context = new Set();
   for (const row of rows.values()) {
@@ -176,11 +177,14 @@ function drawFilters() {
     at("filters").querySelector(".chips").replaceChildren(...chips);
     return;
   }
-  const agents = [...new Set(DATA.candidates.map((c) => c.agent).filter(Boolean))].sort();
-  const agentBox = agents.length > 1 && el("label", {}, "Agent ", el("select", { on: { change: (e) => { filter.agent = e.target.value; refresh(); } } },
-    el("option", { value: "", text: "all" }), agents.map((a) => el("option", { value: a, text: a }))));
+  const chooser = (label, key) => {
+    const values = [...new Set(DATA.candidates.map((c) => c[key]).filter(Boolean))].sort();
+    const some = values.length > 1 || (values.length === 1 && DATA.candidates.some((c) => !c[key] && c.parents.length));
+    return some && el("label", {}, `${label} `, el("select", { on: { change: (e) => { filter[key] = e.target.value; refresh(); } } },
+      el("option", { value: "", text: "all" }), values.map((v) => el("option", { value: v, text: v }))));
+  };
   const search = el("label", {}, "Find ", el("input", { type: "search", placeholder: "id, change, message", on: { input: (e) => { filter.words = e.target.value.trim().toLowerCase(); refresh(); } } }));
   at("filters").append(
     el("div", { class: "chips", role: "group", "aria-label": "Show candidates by outcome: legend and filter" }, chips),
-    el("div", { class: "finders" }, agentBox || "", search));
+    el("div", { class: "finders" }, chooser("Agent", "agent") || "", chooser("Model", "model") || "", search));
 }

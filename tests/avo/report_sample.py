@@ -215,6 +215,7 @@ def sample(count: int = 60, seed: int = 1, measured: bool = False, hostile: bool
                 k=k,
                 parents=parents,
                 agent="heuristic" if k % 5 else "sampler",
+                model="m-large" if k % 5 == 1 else "",
                 status=status,
                 failed_gate=evaluation.failed_gate,
                 message=evaluation.message,

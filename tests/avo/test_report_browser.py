@@ -204,6 +204,24 @@ def test_a_thousand_candidates_and_a_single_one(browser: Browser, pages: dict[st
     clean(page)
 
 
+def test_the_parts_stand_in_the_order_of_what_is_asked(browser: Browser, pages: dict[str, Path]) -> None:
+    page = browser.open(pages["measured"], width=1600)
+    ways = page.evaluate("[...document.querySelectorAll('#ways a')].map(a => a.getAttribute('href'))")
+    assert ways == ["#now", "#best", "#won", "#lineage", "#cost", "#tried", "#flagged"]
+    tops = page.evaluate("[...document.querySelectorAll('main > section')].map(s => s.getBoundingClientRect().top)")
+    assert tops == sorted(tops)
+    labels = "[...document.querySelectorAll('.finders label')].map(l => l.firstChild.textContent.trim())"
+    assert page.evaluate(labels) == ["Agent", "Model", "Find"]
+    shown = "document.querySelectorAll('[role=treeitem]:not([hidden]):not(.context)').length"
+    before = page.evaluate(shown)
+    page.evaluate(
+        "(() => { const s = document.querySelectorAll('.finders select')[1]; s.value = 'm-large';"
+        " s.dispatchEvent(new Event('change')); })()"
+    )
+    assert 0 < page.evaluate(shown) < before
+    clean(page)
+
+
 @pytest.mark.parametrize("count", [10, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_runs_of_any_length_are_drawn_at_every_size(browser: Browser, tmp_path: Path, count: int) -> None:
     path = write_page(sample(count), tmp_path / "run.html")

@@ -89,3 +89,31 @@ def test_a_browser_sees_the_run_go_on(address: str) -> None:
         assert page.evaluate("document.querySelector('#live').textContent") == "Live: paused"
         assert page.trouble() == []
         assert {u.rsplit("/", 1)[1] for u in page.requests()} <= {"state", "", "#p1"}
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(find() is None, reason="no Chromium or Chrome on PATH (apt-get install chromium)")
+def test_what_a_long_page_only_counts_is_shown_when_it_is_asked_for(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("avo.report.server.FULL", 2)
+    for k in range(5, 10):
+        add(k, f"kernel {k}\n")
+    executable = find()
+    assert executable is not None
+    with Browser(executable) as browser:
+        page = browser.visit(address)
+        drawn = "[...document.querySelectorAll('[role=treeitem]')].map(r => r.dataset.k)"
+        assert "6" not in page.evaluate(drawn) and "9" in page.evaluate(drawn)
+        assert "more are not on this page" in page.evaluate("document.querySelector('#omitted').innerText")
+        ask = (
+            "(k => {{ const i = document.querySelector('#omitted input'); i.value = k; i.form.requestSubmit(); }})({k})"
+        )
+        page.evaluate(ask.format(k=6))
+        page.wait("document.querySelector('#panel').innerText.includes('kernel 6')")
+        assert page.evaluate("location.hash") == "#p6"
+        page.evaluate(ask.format(k=77))
+        page.wait("document.querySelector('#omitted [role=status]').textContent === 'this run has no proposal 77'")
+        assert page.trouble() == []
+    assert json.loads(get(address, "/candidate/77")[1]) is None
+    assert get(address, "/candidate/x")[0] == 404
