@@ -7,6 +7,7 @@ the parent sees of this process from outside. The facts below catch those who do
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
@@ -57,6 +58,8 @@ def prepare() -> None:
     if os.environ.get("TRITON_INTERPRET") == "1":
         __import__("evaluators.interpreter")
         sys.modules["evaluators.interpreter"].install()
+    else:
+        _build_once()
     from evaluators.integrity.watching import Calls, Launches, watched
 
     _State.calls, _State.launches = Calls(), Launches()
@@ -65,6 +68,15 @@ def prepare() -> None:
     with watched(Calls()):
         torch.softmax(torch.zeros(2, 99, dtype=torch.bfloat16).float(), -1) @ torch.zeros(99, 2)
     np.random.default_rng(0)
+
+
+def _build_once() -> None:
+    """Triton's link to the driver is a C program, compiled on first use: the copies take the template's. It opens no
+    device."""
+    with contextlib.suppress(Exception):
+        from triton.backends.nvidia.driver import CudaUtils
+
+        CudaUtils()
 
 
 _KEPT_VARIABLES = ("PATH", "HOME", "TMPDIR", "LANG", "TRITON_INTERPRET", "TRITON_HOME", "TRITON_CACHE_DIR")

@@ -35,14 +35,17 @@ from evaluators.worker import CandidateError
 _ZONE = 4096
 _SETTLE_S = 0.02
 _KEPT = 8
+_GATHER = 20_000_000  # cycles, about ten milliseconds, after which no more is waited for
 _HOLD = 2_000_000  # cycles, about a millisecond: the host launches meanwhile
 _PERSISTING = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 _FLUSH = 2  # times the L2: what is written and read between two timed calls
 
 _perf_counter, _sleep = time.perf_counter, time.sleep
 
-# A wait of so many cycles. It is written in PTX, which the driver turns into code in a few milliseconds.
-_WAIT = """.version 6.3
+# Two kernels, in PTX, which the driver turns into code in a few milliseconds. avo_hold waits for so many cycles.
+# avo_gather ends when all of its blocks are on the device at once, or after so many cycles: as they take every place
+# there is, nothing else can be on it then.
+_KERNELS = """.version 6.3
 .target sm_70
 .address_size 64
 .visible .entry avo_hold(.param .u32 cycles)
@@ -60,45 +63,94 @@ HOLD:
     @%p1 bra HOLD;
     ret;
 }
+.visible .entry avo_gather(.param .u64 counter, .param .u32 wanted, .param .u32 cycles)
+{
+    .reg .pred %p<4>;
+    .reg .b32 %r<7>;
+    .reg .b64 %d<7>;
+    ld.param.u64 %d1, [counter];
+    ld.param.u32 %r1, [wanted];
+    ld.param.u32 %r6, [cycles];
+    cvt.u64.u32 %d3, %r6;
+    cvta.to.global.u64 %d2, %d1;
+    mov.u32 %r2, %tid.x;
+    setp.ne.u32 %p1, %r2, 0;
+    @%p1 bra DONE;
+    mov.u64 %d4, %clock64;
+    atom.global.add.u32 %r3, [%d2], 1;
+WAIT:
+    ld.volatile.global.u32 %r4, [%d2];
+    sub.u32 %r5, %r4, %r1;
+    setp.ge.s32 %p2, %r5, 0;
+    @%p2 bra DONE;
+    mov.u64 %d5, %clock64;
+    sub.u64 %d6, %d5, %d4;
+    setp.lt.u64 %p3, %d6, %d3;
+    @%p3 bra WAIT;
+DONE:
+    bar.sync 0;
+    ret;
+}
 """
 
 
-def _holder() -> tuple[Callable[[int], None], str]:
-    """(what keeps the whole device busy for so many cycles, so that nothing else runs; how). Every thread that the
-    device has room for waits, and a kernel on another stream finds no place. Where such a kernel cannot be loaded, one
-    thread waits, beside which others run: "one thread"."""
-    try:
-        kernel = _loaded()
+class _Whole:
+    """Kernels that take every place on the device. Raises whatever where they cannot be loaded."""
+
+    def __init__(self) -> None:
+        self._kernels = _loaded()
         of = torch.cuda.get_device_properties(0)
         half = of.max_threads_per_multi_processor // 2  # no block may have more than 1024, and two fill a processor
-        grid, block = (2 * of.multi_processor_count, 1, 1), (half, 1, 1)
-
-        def hold(cycles: int) -> None:
-            kernel(grid=grid, block=block, args=[cycles])
-
-        hold(1000)
+        self._blocks, self._block = 2 * of.multi_processor_count, (half, 1, 1)
+        self._counter = torch.zeros(1, dtype=torch.int32, device="cuda")
+        self._wanted = 0
+        self.hold(1000)
+        self.gather()
         torch.cuda.synchronize()
-    except Exception as error:
-        return torch.cuda._sleep, f"one thread ({type(error).__name__}: {error})"[:200]
-    return hold, "whole device"
+
+    def hold(self, cycles: int) -> None:
+        """Nothing else runs for so long."""
+        self._kernels["avo_hold"](grid=(self._blocks, 1, 1), block=self._block, args=[cycles])
+
+    def gather(self) -> None:
+        """Ends when nothing else runs."""
+        self._wanted = (self._wanted + self._blocks) % 2**31
+        if self._wanted < self._blocks:  # it has wrapped
+            self._wanted = self._blocks
+            self._counter.zero_()
+        args = [self._counter, self._wanted, _GATHER]
+        self._kernels["avo_gather"](grid=(self._blocks, 1, 1), block=self._block, args=args)
+
+
+class _Part:
+    """What is left where those cannot be had: one thread waits, beside which others run."""
+
+    def __init__(self) -> None:
+        self._sleep = torch.cuda._sleep
+
+    def hold(self, cycles: int) -> None:
+        self._sleep(cycles)
+
+    def gather(self) -> None:
+        pass
 
 
 def _loaded() -> Any:
-    """The waiting kernel: by the driver's compiler, which some installations lack, or by Triton's assembler."""
+    """The kernels: by the driver's compiler, which some installations lack, or by Triton's assembler."""
     from torch.cuda._utils import _cuda_load_module
 
+    names = ["avo_hold", "avo_gather"]
     try:
-        loaded: Any = _cuda_load_module(_WAIT, ["avo_hold"])
+        return _cuda_load_module(_KERNELS, names)
     except Exception:
         import triton
 
         tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
         major, minor = torch.cuda.get_device_capability(0)
         source, code = Path("avo_hold.ptx").absolute(), Path("avo_hold.cubin").absolute()
-        source.write_text(_WAIT)
+        source.write_text(_KERNELS)
         subprocess.run([tool, f"-arch=sm_{major}{minor}", source, "-o", code], check=True, capture_output=True)
-        loaded = _cuda_load_module(code.read_bytes(), ["avo_hold"])
-    return loaded["avo_hold"]
+        return _cuda_load_module(code.read_bytes(), names)
 
 
 def _releaser() -> Callable[[], None]:
@@ -131,17 +183,24 @@ class Device:
         self.before: list[tuple[int, torch.Tensor, bytes]] = []
         self._flush: torch.Tensor | None = None
         self.holds = "nothing"
+        self._idle = 0.0  # what `gather` takes on a device that has nothing to do
         self._empty = torch.empty
         if self.name == "cuda":
             self._event, self._sync = torch.cuda.Event, torch.cuda.synchronize
             self._record, self._elapsed = torch.cuda.Event.record, torch.cuda.Event.elapsed_time
-            self._stream, self._await = torch.cuda.current_stream, torch.cuda.Event.synchronize
+            self._stream, self._query = torch.cuda.current_stream, torch.cuda.Event.query
             torch.zeros(1, device="cuda").add_(1)  # a context of its own, before anything is timed
             self._sync()
-            self._hold, self.holds = _holder()
+            try:
+                self._whole: _Whole | _Part = _Whole()
+                self.holds = "whole device"
+            except Exception as error:
+                self._whole = _Part()
+                self.holds = f"one thread ({type(error).__name__}: {error})"[:200]
             self._release = _releaser()
             size = _FLUSH * getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 64 << 20)
             self._flush = torch.zeros(size // 4, device="cuda")
+            self._idle = min(self.clocks(lambda: None, cold=False)["tail_s"] for _ in range(5))
 
     # -- inputs --------------------------------------------------------------------------------------------------------
 
@@ -201,7 +260,7 @@ class Device:
 
     def clocks(self, step: Callable[[], Any], cold: bool) -> dict[str, float]:
         """Seconds of one step: by the device's events; those and what the host waits for beyond them; and from the
-        event that ends it to the device's rest.
+        event that ends it until nothing runs on the device.
 
         The device is held while the host launches, so that the events see the device's work and not the host's.
         cold: the L2 is flushed before.
@@ -211,24 +270,26 @@ class Device:
             step()
             seconds = _perf_counter() - began
             return {"seconds": seconds, "wall_s": seconds, "tail_s": 0.0}
-        first, start, stop = (self._event(enable_timing=True) for _ in range(3))
+        first, start, stop, rest = (self._event(enable_timing=True) for _ in range(4))
         self._release()
         self.wait()
         began = _perf_counter()
         self._record(first)
         if cold and self._flush is not None:
             self._flush.add_(1)
-        self._hold(_HOLD)
+        self._whole.hold(_HOLD)
         self._record(start)
         step()
-        self._record(stop)
-        self._await(stop)
         ended = _perf_counter()
+        self._record(stop)
+        self._whole.gather()
+        # Where the device had nothing left to do by then, it waited for the host and not for other work.
+        idle = max(self._idle, _perf_counter() - ended) if self._query(stop) else self._idle
+        self._record(rest)
         self.wait()
-        rest = _perf_counter()
-        seconds, whole = self._elapsed(start, stop) / 1000, self._elapsed(first, stop) / 1000
-        beyond = max(0.0, rest - began - whole)
-        return {"seconds": seconds, "wall_s": seconds + beyond, "tail_s": rest - ended}
+        host = _perf_counter() - began
+        seconds, whole, tail = (self._elapsed(a, b) / 1000 for a, b in ((start, stop), (first, rest), (stop, rest)))
+        return {"seconds": seconds, "wall_s": seconds + max(0.0, host - whole), "tail_s": max(0.0, tail - idle)}
 
 
 def run_call(device: Device, run: Any, path: str, payload: dict[str, Any], blobs: Sequence[bytes]) -> Any:

@@ -1,9 +1,10 @@
 """Raw Python on a device: judged as on the CPU, then timed on public sizes with new bytes before every timed call.
 
 Four clocks: the device's events, the host's, and how long the device works on after the end, in the candidate's
-process, which it could change, and the parent's, which it cannot. Every timed call's answer is looked at, in rows that
-the parent draws after the inputs have been sent, by a copy made right after the clocks have stopped. So time can be
-forged only downwards of what the parent's own clock leaves room for, and an answer cannot be late, kept or made up.
+process, which it could change, and the parent's, which it cannot. Of timed answers, rows that the parent draws after
+the inputs have been sent are copied right after the clocks have stopped, and judged: of every call, or where the right
+answer takes long of some that nobody can know. So time can be forged only downwards of what the parent's own clock
+leaves room for, and an answer cannot be late, kept or made up.
 
 One call at a time on a flushed L2 is another regime than the sustained one of `evaluators.measured`: the two are never
 compared. The sandbox is of level `process`, for Triton has to start its assembler.
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 REGIME = {"name": "cold calls", "calls": "one at a time, L2 flushed, new inputs before each"}
 ROUNDS = 8  # timed calls of a size, each on its own inputs
 MANY = 100  # calls in one go, for the clock outside
+_WARM = 2  # turns that load and compile
+_JUDGING, _HOST_FLOPS = 2.0, 20e9  # seconds for the right answers of a size, at what a host may compute
 ROWS = 16  # of an output's first axis whose right answer is computed
 MOST_BYTES = 512 << 20  # of inputs: larger public sizes are left out
 RESIDENT = 24 << 30  # of memory: a device's libraries alone map several GiB
@@ -167,7 +170,7 @@ class _Size:
         self, case: _Case, workload: Workload, rng: np.random.Generator, session: Session, rounds: int
     ) -> None:
         self._case, self._workload, self._rng, self._session = case, workload, rng, session
-        self._rounds = rounds
+        self._rounds, self._span = rounds, ROWS
         algorithm = case.program.algorithm
         defaults = {p.name: p.default for p in algorithm.params if p.default is not None}
         self._params = {**defaults, **workload.params}
@@ -176,21 +179,35 @@ class _Size:
 
     def measure(self) -> dict[str, Any]:
         samples, wrong = [], ""
-        for turn in range(self._rounds + 2):  # the first two load and compile
+        self._span, judged = self._judged()
+        for turn in range(self._rounds + _WARM):
             self._put()
-            sample, reasons = self._go(1, cold=True)
+            sample, reasons = self._go(1, cold=True, judge=turn in judged)
             if reasons and turn == 0:
                 where = f"{self._workload.name}: {reasons[0]}"
                 raise Rejected(Status.INCORRECT, f"at a timed size, {where}", {"workload": self._workload.name})
             if reasons:
                 wrong = f"{self._workload.name}: {reasons[0]}"
                 break
-            if turn >= 2:
+            if turn >= _WARM:
                 samples.append(sample)
         found: dict[str, Any] = {"workload": self._workload.name, "samples": samples, "wrong": wrong}
+        found["judged"] = len([turn for turn in judged if turn >= _WARM])
         if not wrong:
             found |= self._outside()
         return found
+
+    def _judged(self) -> tuple[int, set[int]]:
+        """(rows, turns) whose answers are judged: all turns, or the first and some that nobody can know where the right
+        answer takes long."""
+        sizes = dict(self._workload.sizes)
+        length = sizes.get(self._axis or "", 1)
+        if self._axis in sizes:
+            sizes[self._axis] = 1
+        row = 2 * work(self._case.program, sizes, self._workload.params).total_flops / _HOST_FLOPS
+        rows = max(1, min(ROWS, length, int(_JUDGING / max(row, 1e-9))))
+        few = max(1, min(self._rounds, int(_JUDGING / max(rows * row, 1e-9))))
+        return rows, {0, *(_WARM + int(i) for i in self._rng.permutation(self._rounds)[:few])}
 
     def _outside(self) -> dict[str, Any]:
         """Seconds a call by the parent's clock: many calls, less what one costs to ask for."""
@@ -215,12 +232,12 @@ class _Size:
         first = {t.name: (t.axes or ())[:1] for t in outputs}
         sizes = extents(self._case.program.algorithm, self._workload)
         longest = sizes[self._axis] if self._axis else 0
-        begin = int(self._rng.integers(max(1, longest - ROWS + 1))) if self._axis else 0
+        begin = int(self._rng.integers(max(1, longest - self._span + 1))) if self._axis else 0
         take = []
         for t in outputs:
             leads = first[t.name] == (self._axis,)
             rows = sizes[first[t.name][0]] if first[t.name] else 1
-            take.append([begin, min(begin + ROWS, longest)] if leads and self._axis else [0, rows])
+            take.append([begin, min(begin + self._span, longest)] if leads and self._axis else [0, rows])
         reply = self._call("raw_time", {"params": self._params, "calls": calls, "cold": cold, "take": take}, ())
         try:
             if reply.result["odd"]:
@@ -244,7 +261,7 @@ class _Size:
 
     def _judge(self, begin: int, longest: int, reply: Any) -> list[str]:
         algorithm = self._case.program.algorithm
-        cut = self._inputs.part(slice(begin, min(begin + ROWS, longest)))
+        cut = self._inputs.part(slice(begin, min(begin + self._span, longest)))
         wanted = right(self._case.program, cut, self._params)
         sizes = extents(algorithm, self._workload)
         if int(reply.result["count"]) != len(wanted):

@@ -140,30 +140,36 @@ def _algorithm(name):
 class _Card:
     """A device by the clock of a test: what it does on its current stream and beside it, in seconds."""
 
-    def __init__(self, work=0.0, beside=0.0, elapsed=1.0):
+    def __init__(self, work=0.0, beside=0.0, elapsed=1.0, waits=False):
         self.now, self.busy, self.other = 0.0, 0.0, 0.0  # the host's clock; when either kind of stream has done
-        self.work, self.beside, self.lie = work, beside, elapsed
+        self.work, self.beside, self.lie, self.waits = work, beside, elapsed, waits
 
     def install(self, device, monkeypatch):
-        device.name, device._flush = "cuda", None
-        device._event, device._stream = (lambda enable_timing: {}), None
+        device.name, device._flush, device._idle = "cuda", None, 3e-6
+        device._event, device._stream, device._whole = (lambda enable_timing: {}), None, self
         device._record = lambda event: event.update(at=max(self.now, self.busy))
-        device._await = lambda event: self._until(event["at"])
+        device._query = lambda event: event["at"] <= self.now
         device._sync = lambda: self._until(max(self.busy, self.other))
         device._elapsed = lambda a, b: (b["at"] - a["at"]) * 1e3 * self.lie
-        device._hold, device._release = self._hold, lambda: None
+        device._release = lambda: None
         monkeypatch.setattr(child_device, "_perf_counter", lambda: self.now)
         return device
 
     def _until(self, when):
         self.now = max(self.now, when) + 5e-6
 
-    def _hold(self, cycles):
+    def hold(self, cycles):
         self.busy = self.other = max(self.now, self.busy) + cycles / 2e9
+
+    def gather(self):
+        self.now += 3e-5  # to launch
+        self.busy = max(self.now, self.busy, self.other) + 3e-6
 
     def step(self):
         self.now += 1e-4  # to launch
         self.busy, self.other = self.busy + self.work, self.other + self.beside
+        if self.waits:
+            self._until(self.busy)
 
 
 @pytest.mark.parametrize(
@@ -171,11 +177,12 @@ class _Card:
     [
         (_Card(work=5e-5), []),
         (_Card(work=5e-3), []),
-        (_Card(work=1e-6, beside=4e-4), ["two clocks", "work after the end"]),
-        (_Card(work=2e-4, beside=2.6e-4), ["work after the end"]),
+        (_Card(work=5e-5, waits=True), []),
+        (_Card(work=1e-6, beside=4e-4), ["work after the end"]),
+        (_Card(work=3e-5, beside=4e-5), ["work after the end"]),
         (_Card(work=4e-4, elapsed=1e-3), ["two clocks"]),
     ],
-    ids=["short", "long", "beside", "half beside", "events that lie"],
+    ids=["short", "long", "waits itself", "beside", "a little beside", "events that lie"],
 )
 def test_what_the_clocks_say(card, broken, monkeypatch):
     device = card.install(child_device.Device(None, None), monkeypatch)
