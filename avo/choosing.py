@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from dsl.hardware import Hardware
 
 AUTO = "auto"
+MOST_A_DEVICE = 32  # candidates under way
 
 
 def chip(name: str) -> Hardware:
@@ -52,8 +53,10 @@ def jobs(evaluator: str) -> int:
     Stored with the run, which goes on with it on any machine: proposal k depends on it.
     """
     from avo.config import DEFAULT_JOBS
+    from evaluators.device import local_devices
     from evaluators.process import cores
 
     if evaluator != "measured":
         return DEFAULT_JOBS
-    return max(DEFAULT_JOBS, min(32, round(1.5 * cores())))
+    devices = max(1, len(local_devices()))
+    return max(DEFAULT_JOBS, min(MOST_A_DEVICE * devices, round(1.5 * cores())))

@@ -184,6 +184,8 @@ def plain(program: Program) -> Program:
     for block in program.schedule.blocks:
         kept = []
         for d in block.directives:
+            if d.name == "persistent" and [getattr(i.value, "id", "") for i in d.items] == ["on"]:
+                d = replace(d, items=())  # the line says so by itself
             if d.chips or not any(_repeats(d, i) for i in d.items):
                 kept.append(d)
                 continue

@@ -25,7 +25,7 @@ from evaluators.cpu import TORCH_DTYPES
 from evaluators.device_guards import Guards, bytes_of
 from evaluators.device_inputs import figures, take
 from evaluators.device_prepared import Prepared, ready
-from evaluators.sustained import GRAPH_BELOW_S, LOAD, METER, Arm, clocked, sync
+from evaluators.sustained import GRAPH_BELOW_S, LOAD, METER, Arm, agreed, sync
 from evaluators.tolerance import BLOCK, SMALL_ROW
 from evaluators.worker import CandidateError
 
@@ -317,7 +317,7 @@ def _screen(arm: _Arm, prepared: Prepared, pick: int, parts: Seconds) -> dict[st
         arm.call()
         sync()
     with _part(parts, "timing"):
-        arm.call_s, wall = clocked(arm.call, 1)
+        arm.call_s, wall = agreed(arm.call, 1)
         if graphs := torch.cuda.is_available() and arm.call_s < GRAPH_BELOW_S and arm.capture():
             sample = arm.segment(0.0, SCREEN_S)
         elif arm.call_s >= SCREEN_S:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 RUN_S = 4.0  # what a candidate's runs may take beyond what is expected of them: more is a hang
 EPOCH = 24  # candidates that are timed on the same inputs, before new ones are drawn
-CORES_LEFT = 2  # of the machine, for the parent and the device's worker
 
 
 @dataclass
@@ -47,6 +46,7 @@ class Timed:
     own: dict[str, list[Sample]] = field(default_factory=dict)
     pairs: dict[str, list[Sample]] = field(default_factory=dict)
     graphs: dict[str, bool] = field(default_factory=dict)
+    alone: dict[str, list[Sample]] = field(default_factory=dict)
 
 
 class Measuring(LocalEvaluator):
@@ -75,8 +75,7 @@ class Measuring(LocalEvaluator):
         if not found:
             raise NoDevice(f"no {hardware.name} is here")
         self._cache = CompileCache()
-        every = cores()
-        self.compilers = compilers or max(1, min(every if simulate else every - CORES_LEFT, 64))
+        self.compilers = compilers or max(1, min(cores(), 64))
         pool = pool or WorkerPool(self.compilers, settings={"TRITON_CACHE_DIR": str(self._cache.folder)})
         super().__init__(jobs, seed, compile_timeout=compile_timeout, pool=pool)
         self._own_pool = True

@@ -22,10 +22,11 @@ from typing import Any
 import torch
 
 from evaluators import amd, nvml
-from evaluators.timing import Measurement, Regime, Sample, State, palindrome
+from evaluators.timing import CLOCKS_DIFFER, Measurement, Regime, Sample, State, palindrome
 
 GRAPH_BELOW_S = 150e-6  # a call shorter than this is launched from a graph: the host could not keep up
 GRAPH_CALLS = 20
+AGAIN = 2  # times that a segment is timed again where its two clocks differ
 _WINDOW_S = 0.25
 COLD_L2 = 3.0  # sets of inputs that take turns hold so many times the L2, so that none is still in it
 
@@ -177,7 +178,7 @@ class Arm:
         count = max(1, math.ceil(timed_s / one))
         untimed = max(1, math.ceil(untimed_s / one)) if untimed_s > 0 else 0
         began = time.monotonic()
-        seconds, wall = clocked(step, count, untimed=untimed)
+        seconds, wall = agreed(step, count, untimed=untimed)
         self.call_s = seconds / self._calls_each
         state = METER.between(began, time.monotonic())
         each = self._calls_each
@@ -224,6 +225,17 @@ def clocked(step: Callable[[], Any], count: int, untimed: int = 0) -> tuple[floa
     host = time.perf_counter() - host
     seconds = start.elapsed_time(stop) / 1000 / count
     return seconds, seconds * host * 1000 / first.elapsed_time(stop)
+
+
+def agreed(step: Callable[[], Any], count: int, untimed: int = 0) -> tuple[float, float]:
+    """As `clocked`, again where the host's clock saw much more: it may have been kept from looking, on a machine whose
+    cores compile. Work that the device's events do not see is there each time."""
+    seconds, wall = clocked(step, count, untimed)
+    for _ in range(AGAIN):
+        if wall <= CLOCKS_DIFFER * seconds:
+            break
+        seconds, wall = clocked(step, count, untimed)
+    return seconds, wall
 
 
 class Meter:

@@ -45,6 +45,7 @@ TASKS: dict[str, tuple[str, str, str]] = {
 # level of `evaluators.integrity.sandbox`; "raw-LEVEL-device": with a context of its own on a device.
 KINDS = ("plain", "compile", "interpret", "device", "raw-full", "raw-namespaces", "raw-process", "raw-process-device")
 
+NICE = 10  # of compile workers: one a core, they give way to the run itself and to the device's worker
 _PR_SET_PDEATHSIG = 1
 
 
@@ -60,6 +61,8 @@ def main(arguments: Sequence[str]) -> int:
     sock = socket.socket(fileno=int(fd))
     os.set_inheritable(sock.fileno(), False)
     _settle(int(parent))
+    if kind == "compile":
+        os.nice(NICE)
     tasks = {name: where[1:] for name, where in TASKS.items() if where[0] == kind.partition("-")[0]}
     added: dict[str, Task] = runpy.run_path(extra[0])["TASKS"] if extra else {}
     _preload(kind)

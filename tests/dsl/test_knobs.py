@@ -195,6 +195,9 @@ def test_a_default_is_not_written_unless_it_overrides() -> None:
 def test_plain_forgets_what_only_repeats_a_default() -> None:
     said = parse(NAIVE.replace("stream n", "stream n stages=1") + "split none\nwarps 4\npersistent off\norder row\n")
     assert said != plain(said) == parse(NAIVE)
+    assert (
+        plain(parse(NAIVE + "persistent on\n")) == plain(parse(NAIVE + "persistent\n")) == parse(NAIVE + "persistent\n")
+    )
     kept = parse(NAIVE + "load tma\norder row l2=8MiB\nfor gfx942: load pointer, warps 4\n")
     assert plain(kept) == kept
 

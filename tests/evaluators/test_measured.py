@@ -98,6 +98,20 @@ def test_equal_programs_are_within_noise_after_all_blocks_but_no_more() -> None:
         assert found in ("within noise", "slower", "better") and blocks <= judge.rules.most
 
 
+def test_one_that_is_much_better_is_timed_by_itself_too() -> None:
+    """Beside a program that draws less power it would run at a clock that it cannot keep."""
+    slot = SimulatedSlot(speed=speeds(w2=0.5e-3, w8=0.96e-3), noise=0.001)
+    with judging(slot) as judge:
+        judge.evaluate(SEED, SOFTMAX, H200)
+        little = judge.evaluate(EIGHT, SOFTMAX, H200)
+        much = judge.evaluate(TWO, SOFTMAX, H200)
+    assert verdict(little)[0] == verdict(much)[0] == "better"
+    assert all("alone" not in w.detail for w in little.workloads)
+    for row in much.workloads:
+        assert len(row.detail["alone"]) == 5
+        assert row.measured_s == pytest.approx(sorted(s["seconds"] for s in row.detail["alone"])[2], rel=1e-5)
+
+
 def test_a_race_ends_when_another_has_become_the_incumbent_that_this_one_cannot_reach() -> None:
     """On a second device one that takes half the time wins, while this one is in its first pair."""
     races: list[str] = []
