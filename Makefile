@@ -36,7 +36,7 @@ docs: $(STAMP)
 calibrate: $(STAMP)
 	$(BIN)/python benchmarks/calibrate.py
 
-small-model: $(STAMP)
+small-model:
 	benchmarks/agents/small_model.sh
 
 lint: $(STAMP)

@@ -123,11 +123,12 @@ class Sweeping:
 
 
 def _liked(program: Program, scales: dict[str, tuple[Value, ...]], brief: Brief) -> Program:
-    """The legal setting of these knobs that `avo.agents.appraisal` finds fastest; the middle of each where none is."""
+    """The legal setting of these knobs that `avo.agents.appraisal` finds fastest, of those that were not judged if there
+    are any; the middle of each where none is legal."""
     from avo.agents.appraisal import appraise
     from dsl.anatomy import anatomies
     from dsl.knobs import fill, knob_named, set_knob
-    from dsl.printer import print_program
+    from dsl.printer import digest, print_program
     from dsl.schedule import resolve
 
     hw = brief.hardware
@@ -144,7 +145,13 @@ def _liked(program: Program, scales: dict[str, tuple[Value, ...]], brief: Brief)
         )
         ranked.append((time, n, filled))
     ranked.sort(key=lambda r: r[:2])
-    return next((p for _, _, p in ranked if _legal(print_program(p), brief)), fill(program, hw, sizes))
+    legal = (p for _, _, p in ranked if _legal(print_program(p), brief))
+    known = None
+    for filled in legal:
+        if brief.find(digest(filled)) is None:
+            return filled
+        known = known or filled
+    return known or fill(program, hw, sizes)
 
 
 def _same_but(c: Judged, first: Judged, names: tuple[str, ...], brief: Brief) -> bool:

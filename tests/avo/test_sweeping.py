@@ -58,6 +58,7 @@ def test_a_structure_is_filled_so_often_and_then_the_agent_is_asked_again(tmp_pa
         fills = [fill_of(c) for c in found]
         assert [(f.number, f.of) for f in fills if f] == [(1, 4), (2, 4), (3, 4), (4, 4)] * 2 + [(1, 4)]
         assert len({c.digest for c in found[:4]}) == 4 and all("?" not in c.text for c in found)
+        assert found[4].digest not in {c.digest for c in found[:4]}  # a sweep begins with what was not judged yet
         assert all(f is not None and f.names == ("tile b", "warps") for f in fills)
         assert found[1].rationale.startswith("open 1 [filled 2 of 4: tile b ")
         assert {c.parents for c in found[:4]} == {found[0].parents}
