@@ -6,12 +6,18 @@ check says which.
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Any, Literal
 
 from avo.agents.brief_page import knobs
 from avo.agents.protocol import Brief
 
 MOST = 3  # edits in one reply
+SCHEMA_ANSWER = """\
+Answer with one JSON object: `why` (in one line, what should get faster and why), `expect` (1.10 for a score 10% above
+the parent's) and `edits`, a list of one to three directive lines (`tile m=128`), each a change of what it names. Change
+what the bottleneck names; do not send a program that was judged already."""
+_FOLLOWED = re.compile(r"\s*why: [^\n`]+\nexpect: [01]\.\d+\n```\n")
 
 
 def lines(brief: Brief) -> list[tuple[str, tuple[str, ...]]]:
@@ -63,6 +69,30 @@ def reply_grammar(brief: Brief, form: Literal["gbnf", "lark"]) -> str:
         "WHY: /[A-Za-z(][^\\n`]{12,200}/\n"
         "EXPECT: /(0\\.9|1\\.)[0-9][0-9]?/\n"
     )
+
+
+def reply_schema(brief: Brief) -> dict[str, Any]:
+    """The same as a JSON schema, for servers that keep a reply to one and know no GBNF (Ollama); {} where nothing but
+    a whole program can answer it."""
+    found = lines(brief) if brief.opens == "schedule" else []
+    if not found:
+        return {}
+    edits = [head + value for head, values in found for value in values]
+    return {
+        "type": "object",
+        "properties": {
+            "why": {"type": "string"},
+            "expect": {"type": "number"},
+            "edits": {"type": "array", "items": {"type": "string", "enum": edits}, "minItems": 1, "maxItems": MOST},
+        },
+        "required": ["why", "expect", "edits"],
+        "additionalProperties": False,
+    }
+
+
+def follows(text: str) -> bool:
+    """Whether a whole reply begins as the grammar in GBNF has it; one that does not was not kept to it."""
+    return _FOLLOWED.match(text) is not None
 
 
 def _axis(brief: Brief) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from archive.records import Hypothesis
 from avo.agents import prompting, supervisor
 from avo.agents.answer import Answer
 from avo.agents.brief_page import TOOLS_ANSWER, page, profile, scored, tokens, verdict_row
-from avo.agents.constrained import reply_grammar
+from avo.agents.constrained import SCHEMA_ANSWER, follows, reply_grammar, reply_schema
 from avo.agents.protocol import Brief, Judged, Proposal
 from avo.agents.reading import brief_line, edited, look, look_at
 from avo.agents.sweeping import sweep_before
@@ -134,31 +135,57 @@ class ModelAgent:
     # One question and one repair ----------------------------------------------------------------------
 
     def _answer(self, brief: Brief, advice: str) -> Proposal:
-        python = brief.language == "python"
-        limited = not python and self._grammar and "gbnf" in takes(self._model) and not self._lacks(brief, "grammar")
-        grammar = reply_grammar(brief, "gbnf") if limited else ""
-        told = (Message("user", page(brief) + advice),)
-        system = self._prompts["python" if python else "system"].text
-        request = Request(system, told, self._max_tokens, grammar=grammar)
-        request, reply = self._free(request, brief)
+        system = self._prompts["python" if brief.language == "python" else "system"].text
+        kept = self._kept(brief)
+        grammar = reply_grammar(brief, "gbnf") if kept == "grammar" else ""
+        request = Request(system, (Message("user", page(brief) + advice),), self._max_tokens, grammar=grammar)
+        if kept == "schema":
+            request = self._under_schema(request, brief, advice)
+        request, reply = self._allowed(request, brief, advice)
         answer, problem = look(reply, brief)
         rounds = [problem]
         if problem:
             back = Message("user", self._prompts["repair"].fill(problem=problem))
             again = replace(request, messages=(*request.messages, replace(reply.said, calls=(), kept=""), back))
-            reply = self._free(again, brief)[1]
+            reply = self._allowed(again, brief, advice)[1]
             second, problem = look(reply, brief)
             rounds.append(problem)
             answer = second or answer
         return self._proposal(brief, _Said(answer, reply.text), rounds)
 
-    def _free(self, request: Request, brief: Brief) -> tuple[Request, Reply]:
-        """The reply; without the grammar where the endpoint does not take it."""
+    def _allowed(self, request: Request, brief: Brief, advice: str) -> tuple[Request, Reply]:
+        """The reply, and the request as the endpoint took it: without a grammar and then without a schema, where it
+        refuses them."""
         try:
             return request, self._ask(request, brief)
-        except Lacks:
-            request = replace(request, grammar="")
-            return request, self._ask(request, brief)
+        except Lacks as lacks:
+            bare = replace(request, grammar="", schema={})
+            if lacks.what == "grammar" and "schema" in takes(self._model):
+                return self._allowed(self._under_schema(bare, brief, advice), brief, advice)
+            return bare, self._ask(bare, brief)
+
+    def _under_schema(self, request: Request, brief: Brief, advice: str) -> Request:
+        """The request for edits in JSON of a schema; as it is where nothing but a whole program can answer."""
+        schema = reply_schema(brief)
+        if not schema:
+            return request
+        told = Message("user", page(brief, how=SCHEMA_ANSWER) + advice)
+        return replace(request, messages=(told, *request.messages[1:]), schema=schema)
+
+    def _kept(self, brief: Brief) -> Literal["grammar", "schema", ""]:
+        """What a server of one's own keeps a whole answer to: a grammar; a schema once it refused or ignored one (as
+        Ollama does); nothing once it refused that."""
+        if brief.language == "python" or not self._grammar or "gbnf" not in takes(self._model):
+            return ""
+        free = [e for e in self._past(brief, self._before(brief)) if e.outcome in REPLIED and not e.tooled]
+        free = [e for e in free if not e.reviews]
+        if not free:
+            return "grammar"
+        ignored = any(e.limited and e.outcome == "ok" and not follows(_text(e.reply)) for e in free)
+        if free[-1].limited and not ignored:
+            return "grammar"
+        schooled = ignored or bool(Request.from_json(free[-1].request).schema)
+        return "schema" if schooled and "schema" in takes(self._model) else ""
 
     # A conversation with tools ------------------------------------------------------------------------
 
@@ -272,7 +299,7 @@ class ModelAgent:
             brief.language == "python"
             or self._tools is False
             or "tools" not in takes(self._model)
-            or self._lacks(brief, "tools")
+            or self._lacks_tools(brief)
         ):
             return False
         if self._tools or "gbnf" not in takes(self._model):  # a provider's model may just have had none to call
@@ -281,17 +308,12 @@ class ModelAgent:
         # A server may take tools and never tell the model of them.
         return not past or any(Reply.from_json(e.reply or "").calls for e in past)
 
-    def _lacks(self, brief: Brief, part: str) -> bool:
-        """Whether the endpoint refused it, in the step before in this line or (since then it is not asked for) before
-        that."""
+    def _lacks_tools(self, brief: Brief) -> bool:
+        """Whether the endpoint refused them, in the step before in this line or (since then they are not asked for)
+        before that."""
         past = self._past(brief, self._before(brief))
-        if any(e.outcome == f"no {part}" for e in past):
-            return True
         replied = [e for e in past if e.outcome in REPLIED and not e.reviews]
-        if part == "tools":
-            return bool(replied) and not any(e.tooled for e in replied)
-        free = [e for e in replied if not e.tooled]
-        return bool(free) and not any(e.limited for e in free)
+        return any(e.outcome == "no tools" for e in past) or (bool(replied) and not any(e.tooled for e in replied))
 
     def _before(self, brief: Brief) -> int:
         sweep = sweep_before(brief, self._jobs)
@@ -355,6 +377,10 @@ def _verdict(brief: Brief, judged: Sequence[Judged]) -> str:
         rows += ["", profile(best)]
     rows.append(f"The best so far is proposal {brief.best.k}, `{brief.best.digest[:8]}`: {scored(brief, brief.best)}.")
     return "\n".join(rows).replace(_JUDGED.strip() + "\n", _JUDGED, 1)
+
+
+def _text(reply: str | None) -> str:
+    return Reply.from_json(reply).text if reply else ""
 
 
 def _number(n: int) -> str:

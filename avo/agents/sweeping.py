@@ -123,8 +123,8 @@ class Sweeping:
 
 
 def _liked(program: Program, scales: dict[str, tuple[Value, ...]], brief: Brief) -> Program:
-    """The legal setting of these knobs that `avo.agents.appraisal` finds fastest, of those that were not judged if there
-    are any; the middle of each where none is legal."""
+    """The legal setting of these knobs that `avo.agents.appraisal` finds fastest, of those that were not judged if
+    there are any; the middle of each where none is legal."""
     from avo.agents.appraisal import appraise
     from dsl.anatomy import anatomies
     from dsl.knobs import fill, knob_named, set_knob

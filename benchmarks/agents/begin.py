@@ -1,4 +1,4 @@
-"""Begins a run on a recorded table: for an operator who answers `avo ask` by `avo tell`, or with a model that an agent asks.
+"""Begins a run on a recorded table: for an operator who answers `avo ask`, or with a model that an agent asks.
 
 The judge is the table, so no GPU is needed and every answer was measured. The operator sees the brief alone. It lists
 the knobs of the table with their values, as every arm of the benchmark has them.

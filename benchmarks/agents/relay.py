@@ -1,12 +1,12 @@
-"""A server of the OpenAI chat protocol behind which an operator sits: each request becomes a file, its answer is read from
-a file. So any agent of avo that asks a model can be driven by whoever reads what the model would, and nothing else.
+"""A server of the OpenAI chat protocol behind which an operator sits: each request becomes a file, its answer is read
+from a file. So any agent of avo that asks a model can be driven by whoever reads what the model would, and no more.
 
 python benchmarks/agents/relay.py FOLDER [--port 8399] [--no-tools]
 avo evolve --agent mantis --model http://127.0.0.1:8399/v1#NAME ...
 
-Request N is FOLDER/N.request.md: the tools, and of the messages those that the request before did not hold. The answer is
-FOLDER/N.answer.md: a text; tool calls stand in it as lines `call NAME {...}`, with the JSON of their arguments, after which
-nothing else is read. The answer is taken up when FOLDER/N.done exists.
+Request N is FOLDER/N.request.md: the tools, and of the messages those that the request before did not hold. The answer
+is FOLDER/N.answer.md: a text; tool calls stand in it as lines `call NAME {...}` with the JSON of their arguments. It is
+taken up when FOLDER/N.done exists.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Literal
 import pytest
 
 from avo import plugins
-from avo.agents.constrained import MOST, lines, reply_grammar
+from avo.agents.constrained import MOST, follows, lines, reply_grammar, reply_schema
 from avo.agents.protocol import Brief
 from avo.agents.reading import look_at
 from avo.testing import brief
@@ -77,3 +78,17 @@ def test_where_more_than_the_schedule_may_change_there_is_no_grammar_of_edits() 
     assert reply_grammar(replace(one, opens="all"), "lark") == ""
     raw = replace(one, parent=replace(one.parent, text="import triton\n"))
     assert reply_grammar(raw, "gbnf") == ""
+
+
+def test_the_schema_of_a_reply_has_the_edits_of_the_grammar_and_a_reply_of_it_is_read() -> None:
+    one, rng = made("attention", "b200"), random.Random(5)
+    schema = reply_schema(one)
+    edits = schema["properties"]["edits"]["items"]["enum"]
+    assert edits == [head + value for head, values in lines(one) for value in values] and schema["required"]
+    for _ in range(20):
+        text = json.dumps({"why": "larger tiles", "expect": 1.1, "edits": rng.sample(edits, 2)})
+        answer, _ = look_at(text, one)
+        assert answer is not None and (answer.form, answer.expect, answer.why) == ("edits", 1.1, "larger tiles")
+        assert not follows(text)
+    assert follows("why: larger tiles read less\nexpect: 1.08\n```\nwarps 8\n```\n")
+    assert reply_schema(replace(one, target=replace(one.target, opens="all"), opens="all")) == {}

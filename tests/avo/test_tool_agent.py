@@ -377,11 +377,46 @@ def test_a_server_that_never_tells_the_model_of_the_tools(cli: Callable[..., Any
 
     with ModelServer([server_says]) as server:
         assert cli("evolve", *PARTS, *named("chat", server), "--steps", 3, "--jobs", 1).code == 0
-        assert [("tools" in b, "grammar" in b) for b in server.requests] == [
-            (True, False),
-            (False, True),
-            (False, True),
+        # What it says does not follow the grammar either, so it is given a schema from then on.
+        assert [[part in b for part in ("tools", "grammar", "response_format")] for b in server.requests] == [
+            [True, False, False],
+            [False, True, False],
+            [False, False, True],
         ]
+    assert cli("replay", "1").code == 0
+
+
+@pytest.mark.parametrize("refuses", ["", "grammar", "grammar and schema"])
+def test_a_server_that_knows_schemas_and_no_grammars(cli: Callable[..., Any], folder: Path, refuses: str) -> None:
+    """Ollama leaves `grammar` unread and keeps a reply to `response_format`; others say what they do not take."""
+
+    def server_says(body: dict[str, Any]) -> Say:
+        if "tools" in body:
+            return Say("registry.example/small does not support tools", 400)
+        if "grammar" in body and refuses:
+            return Say("unknown field: grammar", 400)
+        k = int(json.dumps(body).split("# Step ", 1)[1].split(":", 1)[0])
+        if "response_format" not in body:
+            return Say(f"Try this.\n```\nwarps {(2, 8, 16)[k % 3]}\n```")
+        if "schema" in refuses:
+            return Say("response_format is not supported", 400)
+        schema = body["response_format"]["json_schema"]["schema"]
+        edits = [e for e in schema["properties"]["edits"]["items"]["enum"] if e.startswith("warps ")]
+        assert "one JSON object" in json.dumps(body["messages"])
+        return Say(json.dumps({"why": "more warps", "expect": 1.05, "edits": [edits[k % len(edits)]]}))
+
+    with ModelServer([server_says]) as server:
+        done = cli("evolve", *PARTS, *named("chat", server), "--steps", 4, "--jobs", 1)
+        assert done.code == 0, done.err
+    with open_archive("avo.db", readonly=True) as store:
+        outcomes = [e.outcome for e in store.exchanges(1)]
+        found = store.candidates(1)[1:]
+    refused = {"": [], "grammar": ["no grammar"], "grammar and schema": ["no grammar", "no schema"]}[refuses]
+    told = ["no tools", *refused]  # each once
+    assert outcomes[: len(told)] == told and set(outcomes[len(told) :]) == {"ok"}
+    if "schema" not in refuses:
+        assert all("more warps" in c.rationale for c in found[not refuses :])
+    assert len({c.digest for c in found}) >= 2
     assert cli("replay", "1").code == 0
 
 
