@@ -31,51 +31,51 @@ from avo.models.protocol import Message, Model, Reply, Request, takes
 MAX_TOKENS = 6_000
 PROMPTS = ("mantis", "analyse", "nominate", "triage", "implement", "summarise", "repair")
 _MARK = "(mantis: {})"
-_FORMS = "Change the program in one of these forms: a whole program, a whole schedule, a unified diff, directive lines."
+FORMS = "Change the program in one of these forms: a whole program, a whole schedule, a unified diff, directive lines."
 
 
-class _Form(BaseModel):
+class Form(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Analysis(_Form):
+class Analysis(Form):
     bottleneck: str
     gap: float
     because: str
 
 
-class Nominee(_Form):
+class Nominee(Form):
     claim: str
     change: str
     bottleneck: str
 
 
-class Nominees(_Form):
+class Nominees(Form):
     hypotheses: list[Nominee] = Field(min_length=1)
 
 
-class Rating(_Form):
+class Rating(Form):
     number: int
     speedup: float = Field(gt=0, lt=1e3)
     implement: float = Field(ge=1, le=5)
     perform: float = Field(ge=1, le=5)
 
 
-class Ratings(_Form):
+class Ratings(Form):
     ratings: list[Rating]
 
 
-class Implementation(_Form):
+class Implementation(Form):
     answer: str
     why: str
 
 
-class Lesson(_Form):
+class Lesson(Form):
     lesson: str
     topic: str
 
 
-_Kind = TypeVar("_Kind", bound=_Form)
+_Kind = TypeVar("_Kind", bound=Form)
 
 
 def roi(speedup: float, implement: float, perform: float, gap: float | None) -> float:
@@ -97,7 +97,8 @@ class Rated:
 
 
 class MantisAgent:
-    """Asks `model`. count: hypotheses of a round; tries: how many of them are tried, the best rated first.
+    """Asks `model`. count: hypotheses of a round; tries: how many of them are tried, the best rated first. one_prompt:
+    a round in one question (avo.agents.mantis_single) instead of one for each phase.
 
     The rest as `avo.agents.model_agent.ModelAgent`.
     """
@@ -114,17 +115,19 @@ class MantisAgent:
         count: int = 4,
         tries: int = 2,
         knowledge: Sequence[str] = (),
+        one_prompt: bool = False,
         jobs: int = 1,
         waits: Waits | None = None,
     ) -> None:
         if model is None:
-            from avo.models.naming import FORMS
+            from avo.models import naming
 
-            raise UserMistake(f"the agent 'mantis' asks a model: --model NAME, where NAME is {FORMS}")
+            raise UserMistake(f"the agent 'mantis' asks a model: --model NAME, where NAME is {naming.FORMS}")
         self._model = model
         self._max_tokens = max_tokens
         self._waits = waits or replace(WAITS, timeout_s=float(timeout_s), attempts=int(attempts))
-        self._prompts = prompting.prompts(PROMPTS, prompts)
+        self._one_prompt = one_prompt
+        self._prompts = prompting.prompts(("mantis", "round", "repair") if one_prompt else PROMPTS, prompts)
         self._count = max(1, count)
         self._tries = max(1, tries)
         self._folders = (knowledge,) if isinstance(knowledge, str) else tuple(knowledge)
@@ -132,7 +135,11 @@ class MantisAgent:
 
     def propose(self, brief: Brief) -> Proposal:
         schema = "schema" in takes(self._model) and not self._unschooled(brief)
-        talk = _Talk(self._model, self._prompts, self._max_tokens, self._waits, brief, schema)
+        talk = Talk(self._model, self._prompts, self._max_tokens, self._waits, brief, schema)
+        if self._one_prompt:
+            from avo.agents import mantis_single
+
+            return mantis_single.propose(talk, self._jobs, self._count, self._tries, self._pages())
         self._summarise(talk)
         plan, at = self._plan(brief)
         if at >= min(len(plan), self._tries):
@@ -144,7 +151,7 @@ class MantisAgent:
 
     # Phases -------------------------------------------------------------------------------------------
 
-    def _nominated(self, talk: _Talk) -> list[Rated]:
+    def _nominated(self, talk: Talk) -> list[Rated]:
         """A new round: what limits, what could answer it, what each is worth; the best rated first."""
         brief = talk.brief
         analysis = talk.ask("analyse", Analysis, page=_facts(brief))
@@ -166,7 +173,7 @@ class MantisAgent:
             return []
         return self._rated(talk, nominees.hypotheses[: self._count], told)
 
-    def _rated(self, talk: _Talk, nominees: list[Nominee], told: str) -> list[Rated]:
+    def _rated(self, talk: Talk, nominees: list[Nominee], told: str) -> list[Rated]:
         listed = "\n".join(f"{n}. {h.claim} ({brief_line(h.change)})" for n, h in enumerate(nominees, 1))
         brief = talk.brief
         ratings = talk.ask(
@@ -179,18 +186,18 @@ class MantisAgent:
         )
         return _ordered(nominees, ratings, brief.parent.score.headroom)
 
-    def _implement(self, talk: _Talk, rated: Rated | None) -> Proposal:
+    def _implement(self, talk: Talk, rated: Rated | None) -> Proposal:
         brief = talk.brief
         claim = (
             rated.nominee.claim if rated else f"answer the bottleneck, {evidence(brief.parent.evaluation).bottleneck}"
         )
         words = {"claim": claim, "change": rated.nominee.change if rated else "(nothing)"}
-        request = talk.request("implement", Implementation, page=page(brief, how=_FORMS), **words)
+        request = talk.request("implement", Implementation, page=page(brief, how=FORMS), **words)
         problems: list[str] = []
         answer, why, reply = None, "", Reply("")
         for _ in range(2):
             request, reply = talk.send(request)
-            made = _parsed(reply.text, Implementation)
+            made = parsed(reply.text, Implementation)
             found, problem = look_at(made.answer, brief) if made else look(reply, brief)
             why = brief_line(made.why if made else found.why if found else "", 300) or why
             answer = found or answer
@@ -211,7 +218,7 @@ class MantisAgent:
             answer.text, (parent,), (why or claim) + state, hypothesis, model=self._model.name, prompts=sign
         )
 
-    def _summarise(self, talk: _Talk) -> None:
+    def _summarise(self, talk: Talk) -> None:
         """The verdict on what this line proposed last, beside what was expected of it; the lesson is kept."""
         brief = talk.brief
         sweep = sweep_before(brief, self._jobs)
@@ -275,10 +282,10 @@ class MantisAgent:
             if e.outcome in REPLIED and e.reply:
                 first = Request.from_json(e.request).messages[0].text.split("\n", 1)[0]
                 said[first] = Reply.from_json(e.reply).text  # the last one of a phase is its repair
-        nominees = _parsed(said.get(_MARK.format("nominate"), ""), Nominees)
+        nominees = parsed(said.get(_MARK.format("nominate"), ""), Nominees)
         if nominees is None:
             return []
-        ratings = _parsed(said.get(_MARK.format("triage"), ""), Ratings)
+        ratings = parsed(said.get(_MARK.format("triage"), ""), Ratings)
         # A round goes on only while the best program is the one that it began with, so the gap is the same.
         return _ordered(nominees.hypotheses[: self._count], ratings, brief.parent.score.headroom)
 
@@ -287,7 +294,7 @@ class MantisAgent:
 
 
 @dataclass
-class _Talk:
+class Talk:
     """The questions of one step. schema: until the endpoint refuses one."""
 
     model: Model
@@ -302,7 +309,7 @@ class _Talk:
         request = self.request(phase, kind, **words)
         for _ in range(2):
             request, reply = self.send(request)
-            found = _parsed(reply.text, kind)
+            found = parsed(reply.text, kind)
             if found is not None:
                 return found
             wanted = ", ".join(kind.model_fields)
@@ -311,7 +318,7 @@ class _Talk:
             request = replace(request, messages=(*request.messages, reply.said, back))
         return None
 
-    def request(self, phase: str, kind: type[_Form], **words: str) -> Request:
+    def request(self, phase: str, kind: type[Form], **words: str) -> Request:
         text = f"{_MARK.format(phase)}\n\n{self.prompts[phase].fill(**words)}"
         schema = _schema(kind) if self.schema else {}
         return Request(self.prompts["mantis"].text, (Message("user", text),), self.max_tokens, schema=schema)
@@ -368,7 +375,7 @@ def _schema(kind: type[BaseModel]) -> dict[str, Any]:
     return found
 
 
-def _parsed(text: str, kind: type[_Kind]) -> _Kind | None:
+def parsed(text: str, kind: type[_Kind]) -> _Kind | None:
     """The object in a reply, whatever stands around it; None where there is none of this form."""
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:

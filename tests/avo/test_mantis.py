@@ -123,6 +123,51 @@ def test_answers_of_no_form_are_asked_for_once_more_and_then_done_without(tmp_pa
         assert "still wrong after a repair: <program>" in run.candidates[1].rationale
 
 
+def in_one(request: Request) -> str:
+    """A whole round; the third change is rated best, then the first, and the second is not legal."""
+    assert request.messages[0].text.startswith("(mantis: round)")
+    rated = zip(("warps 8", "warps 7", "warps 16", "warps 2"), (1.2, 9.0, 1.5, 1.05), strict=True)
+    ideas = [
+        {"claim": f"more of {c}", "change": c, "bottleneck": "latency", "speedup": s, "implement": 1, "perform": 2}
+        | {"answer": c}
+        for c, s in rated
+    ]
+    known = "Since the last round:" in request.messages[0].text
+    said = {"bottleneck": "latency", "gap": 4.5, "because": "it says so", "hypotheses": ideas}
+    return json.dumps(said | {"lesson": "warps decide" if known else "", "topic": "warps" if known else ""})
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_round_in_one_prompt_tries_the_best_rated_that_is_legal(tmp_path: Path, jobs: int) -> None:
+    with open_archive(tmp_path / "a.db") as archive, open_archive(tmp_path / "b.db") as other:
+        run = search(archive, ScriptedModel([in_one], takes={"schema"}), 6, jobs, one_prompt=True)
+        first = run.candidates[1]
+        assert first.rationale == "more of warps 16" and "warps 16" in first.text
+        assert [len(archive.exchanges(run.id, 1)), phases(archive, run, 1)] == [1, ["round"]]
+        considered = [t.hypothesis.claim for t in archive.hypotheses(run.id) if t.k is None and t.nominated_k == 1]
+        assert sorted(considered) == ["more of warps 2", "more of warps 7", "more of warps 8"]
+        if jobs == 1 and run.history().best(1).k == 0:
+            assert archive.exchanges(run.id, 2) == [] and run.candidates[2].rationale == "more of warps 8"
+        asked = [k for k in range(1, 7) if archive.exchanges(run.id, k)]
+        assert 1 in asked and len(asked) >= 2
+        assert {n.body for n in archive.notes()} == {"warps decide"}
+        replay = ReplayModel("scripted", archive.exchanges(run.id), takes={"schema"})
+        assert rows(search(other, replay, 6, jobs, one_prompt=True)) == rows(run)
+
+
+def test_a_round_in_one_prompt_that_is_no_round_goes_back_once(tmp_path: Path) -> None:
+    def illegal(request: Request) -> str:
+        return in_one(request).replace('"answer": "warps ', '"answer": "warps 7')
+
+    with open_archive(tmp_path / "a.db") as archive:
+        run = search(archive, ScriptedModel(["Well.", in_one]), 1, one_prompt=True)
+        assert run.candidates[1].rationale == "more of warps 16" and phases(archive, run, 1) == ["round"] * 2
+        run = search(archive, ScriptedModel(["Well.", "It depends."]), 1, one_prompt=True)
+        assert run.candidates[1].rationale.startswith("no program in two replies")
+        run = search(archive, ScriptedModel([illegal]), 1, one_prompt=True)
+        assert "still wrong after a repair" in run.candidates[1].rationale
+
+
 class TestMantisContract(AgentContract):
     target = "softmax"
 
