@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import random
 import sys
 import time
@@ -41,6 +40,7 @@ from dsl.hardware import hardware
 from dsl.parser import parse
 from dsl.printer import digest, print_program
 from evaluators.evaluation import Evaluation, score
+from evaluators.process import cores
 from evaluators.recorded import RecordedEvaluator, Setting, Table, read_tables
 from evaluators.target import Target
 
@@ -215,27 +215,40 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--share", type=float, default=SHARE)
     parser.add_argument("--arms", nargs="*", default=USUAL, choices=list(ARMS))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=cores())
+    parser.add_argument("--minutes", type=float, default=600.0, help="after which the seeds that are done are counted")
     parser.add_argument("--write", action="store_true")
     flags = parser.parse_args()
-    names = [t.name for t in read_tables(flags.tables) if not flags.only or t.name in flags.only]
-    print(f"evaluations to {flags.share:.0%} of the best measured, median [95% interval] of {flags.seeds} seeds")
-    print(f"{'table':28}{'good':>10}" + "".join(f"{a:>20}" for a in flags.arms), flush=True)
+    cases = {t.name: Case(t, flags.share) for t in read_tables(flags.tables) if not flags.only or t.name in flags.only}
+    # Seed by seed over all tables and arms: a run that is ended has the first seeds of each, whatever they took.
+    pairs = [(name, arm) for name in cases for arm in flags.arms]
+    jobs = [(arm, flags.tables, name, seed, flags.share) for seed in range(flags.seeds) for name, arm in pairs]
+    counts: dict[tuple[str, str], list[int]] = {pair: [] for pair in pairs}
     began = time.monotonic()
     with multiprocessing.get_context("fork").Pool(flags.jobs) as pool:
-        for name in names:
-            case = Case(next(t for t in read_tables(flags.tables) if t.name == name), flags.share)
-            good = sum(case.found(s) for s in case.legal)
-            cells, row = [], {}
-            for arm in flags.arms:
-                jobs = [(arm, flags.tables, name, seed, flags.share) for seed in range(flags.seeds)]
-                counts = pool.map(_one, jobs, chunksize=5)
-                low, high = interval(counts)
-                row[arm] = {"counts": counts, "median": median(counts), "low": low, "high": high}
-                cells.append(f"{f'{median(counts):g} [{low:g}, {high:g}]':>20}")
-            print(f"{name:28}{f'{good}/{len(case.legal)}':>10}" + "".join(cells), flush=True)
-            if flags.write:
-                keep(name, flags.share, {"good": good, "legal": len(case.legal), "points": len(case.table.rows)}, row)
+        coming = pool.imap(_one, jobs)
+        for arm, _, name, _, _ in jobs:
+            try:
+                counts[name, arm].append(coming.next(timeout=began + 60 * flags.minutes - time.monotonic()))
+            except multiprocessing.TimeoutError:
+                break
+        pool.terminate()
+    print(f"evaluations to {flags.share:.0%} of the best measured, median [95% interval] and number of seeds")
+    print(f"{'table':32}{'good':>10}" + "".join(f"{a:>24}" for a in flags.arms))
+    for name, case in cases.items():
+        good = sum(case.found(s) for s in case.legal)
+        cells, row = [], {}
+        for arm in flags.arms:
+            found = counts[name, arm]
+            if not found:
+                cells.append(f"{'-':>24}")
+                continue
+            low, high = interval(found)
+            row[arm] = {"counts": found, "median": median(found), "low": low, "high": high}
+            cells.append(f"{f'{median(found):g} [{low:g}, {high:g}] {len(found)}':>24}")
+        print(f"{name:32}{f'{good}/{len(case.legal)}':>10}" + "".join(cells))
+        if flags.write:
+            keep(name, flags.share, {"good": good, "legal": len(case.legal), "points": len(case.table.rows)}, row)
     print(f"{time.monotonic() - began:.0f} s")
     return 0
 
