@@ -1,8 +1,9 @@
 """How many candidates a minute, how busy the device, and where each one's time goes, in a heuristic run.
 
-python benchmarks/throughput.py --minutes 2.5 --jobs 24 [--target attention] [--faults 3]   (on a machine with a GPU)
+python benchmarks/throughput.py --minutes 2.5 --jobs 24 [--target attention]   (on a machine with a GPU)
 python benchmarks/throughput.py --simulate --minutes 1 [--compile-s 1.5] [--look-s 0.35] [--block-s 0.9] [--devices 1]
                                 [--known]
+python benchmarks/throughput.py --minutes 1 --devices 1,2,4      (a run on each number of devices, and the scaling)
 
 Simulated (for attention) are compilation and the device: they take the seconds that are given, and times come from a
 hash of the program, or with --known from what is known of it (`known_attention.py`); then each verdict is shown as it
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from dsl.parser import parse
 from evaluators.gates import Bench, Case, Evidence, lower_step
 from evaluators.measured import MeasuredEvaluator
 from evaluators.simulated import SimulatedPool, SimulatedSlot
+from evaluators.targets import target
 
 
 class Watch:
@@ -95,37 +98,56 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", default="attention")
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--jobs", type=int, default=24)
+    parser.add_argument("--jobs", type=int, default=24, help="candidates under way, for each device")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--compile-s", type=float, default=1.5)
-    parser.add_argument("--compilers", type=int, default=14)
+    parser.add_argument("--compilers", type=int, default=None, help="for each device; as many as cores, shared out")
     parser.add_argument("--look-s", type=float, default=0.35)
     parser.add_argument("--block-s", type=float, default=0.9)
-    parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--devices", default="1", help="how many, one run for each number: 1,2,4")
     parser.add_argument("--known", action="store_true")
     flags = parser.parse_args()
+    folder = flags.out or Path(tempfile.mkdtemp(prefix="avo-throughput-"))
+    counts = [int(n) for n in flags.devices.split(",")]
+    found = [one(flags, count, max(counts), folder / str(count)) for count in counts]
+    if len(found) > 1:
+        print("\ndevices  candidates a minute     over the first  device busy  the run's own CPU a candidate")
+        for count, (rate, busy, cpu) in zip(counts, found, strict=True):
+            linear = rate / found[0][0] / count * counts[0]
+            print(f"{count:7}  {rate:19.1f}  {linear:11.0%} linear  {busy:11.0%}  {cpu:.3f} s")
+
+
+def one(flags: argparse.Namespace, count: int, most: int, folder: Path) -> tuple[float, float, float]:
+    """One run on so many devices, with their share of the cores: candidates a minute, busy share, CPU s a candidate."""
+    from evaluators.device import local_devices, matching
+    from evaluators.process import cores
+
     chip = hardware("h200")
+    jobs = flags.jobs * count
+    compilers = (
+        flags.compilers or max(1, (14 if flags.simulate else cores()) // (1 if flags.simulate else most))
+    ) * count
+    judge: MeasuredEvaluator
     if flags.simulate:
-        slots = [SimulatedSlot(i, flags.look_s, flags.block_s) for i in range(flags.devices)]
+        slots = [SimulatedSlot(i, flags.look_s, flags.block_s) for i in range(count)]
         judge = (Rehearsal if flags.known else MeasuredEvaluator)(
             chip,
-            jobs=flags.jobs,
+            jobs=jobs,
             seed=flags.seed,
             slots=slots,  # type: ignore[arg-type]
-            pool=SimulatedPool(flags.compilers, flags.compile_s),  # type: ignore[arg-type]
-            compilers=flags.compilers,
+            pool=SimulatedPool(compilers, flags.compile_s),  # type: ignore[arg-type]
+            compilers=compilers,
             simulate=True,
         )
         for slot in slots if isinstance(judge, Rehearsal) else ():
             slot._speed = judge.speed
     else:
-        from evaluators.device import automatic, local_devices
-
-        chip = automatic(local_devices())
-        judge = MeasuredEvaluator(chip, jobs=flags.jobs, seed=flags.seed)
-    folder = flags.out or Path(tempfile.mkdtemp(prefix="avo-throughput-"))
+        here = matching(local_devices(), chip)
+        if len(here) < count:
+            raise SystemExit(f"{count} devices were asked for, {len(here)} are here")
+        judge = MeasuredEvaluator(chip, jobs=jobs, seed=flags.seed, devices=here[:count], compilers=compilers)
     folder.mkdir(parents=True, exist_ok=True)
     watch = Watch(folder / "verdicts.jsonl")
     cpu = time.process_time()
@@ -135,24 +157,31 @@ def main() -> None:
         if isinstance(judge, Rehearsal):
             judge.told(event, watch.began)
 
+    # With several numbers of devices nobody waits for promotions: a target without hidden sizes has none.
+    job = replace(target(flags.target), hidden=()) if "," in flags.devices else target(flags.target)
     with evolve(
-        flags.target,
+        job,
         chip,
         minutes=flags.minutes,
         seed=flags.seed,
-        jobs=flags.jobs,
+        jobs=jobs,
         evaluator=judge,
         archive=folder / "avo.db",
         observer=seen,
     ) as run:
-        report(watch, judge, time.process_time() - cpu)
+        cpu_s = time.process_time() - cpu
+        print(
+            f"\n== {count} device{'s' if count > 1 else ''}, {jobs} candidates at a time, {compilers} compile workers"
+        )
+        rate = report(watch, judge, cpu_s)
         best = run.best
         if best is not None:
             print(f"best: {best.value:.4g}, proposal {best.k}")
+    return rate, judge.busy_share, cpu_s / max(1, len(watch.rows))
 
 
-def report(watch: Watch, judge: MeasuredEvaluator, cpu_s: float) -> None:
-    """The table."""
+def report(watch: Watch, judge: MeasuredEvaluator, cpu_s: float) -> float:
+    """The table; candidates a minute."""
     rows = watch.rows[1:]
     wall = watch.began + watch.rows[-1]["at"] - watch.first  # what comes after is the promotion of the best
     print(f"\n{len(rows)} candidates after the seed in {wall:.0f} s: {60 * len(rows) / wall:.1f} a minute")
@@ -176,6 +205,7 @@ def report(watch: Watch, judge: MeasuredEvaluator, cpu_s: float) -> None:
         print(f"    {part:<28}{spent:8.2f}{spent / max(1, len(device)):8.3f}")
     for slot in judge.slots:
         print("    heated:", slot.heats[:3], "faults:", slot.faults, "compiled on the device:", slot.misses)
+    return 60 * len(rows) / wall
 
 
 if __name__ == "__main__":
