@@ -20,6 +20,9 @@ from dsl.work import work
 from evaluators.recorded import Table, read_tables
 from evaluators.timing import bootstrap
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from evidence_peers import helion_part, kernelbench_part
+
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
 PAGE = HERE.parent / "docs" / "results" / "evidence.md"
@@ -306,6 +309,8 @@ def main() -> int:
         *tables_part(tables),
         *search_part(),
         *prediction_part(),
+        *kernelbench_part(),
+        *helion_part(),
         *runs_part(),
         *losses_part(tables),
     ]

@@ -8,11 +8,15 @@ utilities import for language models (openai, litellm) need not be installed. Ei
 down and nine variants of each, one knob or two away, are lowered by avo; both harnesses get that source.
 
 KernelBench: `eval_kernel_against_ref` on its own problem `1_Square_matrix_multiplication_`, in process, as its scripts
-do by default: 5 trials for correctness, 100 timed calls, then 100 of the reference. avo: the judge that `avo evolve`
-uses, twice. `ordinary` is as it comes: five small sizes with tails, each with a fresh seed and another distribution,
-and the size that is timed. `strict` checks five fresh seeds at 4096 in their place. Both race every candidate against
-the best so far; one is counted as accepted where at least five checks on fresh seeds passed and the 95% interval is
-within +-2%.
+do by default: 5 trials for correctness, 100 timed calls, then 100 of the reference. avo: the gates of `avo evolve` to
+correctness; then, in place of the race, which only has to say who is faster, each candidate gets an interval of its
+own: four segments of 10 ms untimed and 15 ms timed calls back to back, the first left out, for what ran before still
+sets its clock, and more of them until Student's 95% interval of the others is within +-2%.
+
+`ordinary` checks as the judge does: five small sizes with tails, each with a fresh seed and another distribution, and
+the size that is timed. `strict` checks five fresh seeds at 4096 in their place. One is accepted where at least five
+checks on fresh seeds passed and its interval is within +-2%. `again` is `strict` in the other order: how far the same
+candidate's time then differs says what an interval of a tenth of a second is worth.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from dsl.check import errors
@@ -42,13 +48,15 @@ from dsl.knobs import knobs, neighbours, set_knob
 from dsl.lowering import lower
 from dsl.parser import parse
 from dsl.printer import digest, print_program
-from evaluators.gates import Case, exact_sizes
+from evaluators.gates import Bench, Case, Evidence, exact_sizes
 from evaluators.judge import environment
 from evaluators.loading import complete
 from evaluators.measured import MeasuredEvaluator
-from evaluators.racing import Rules
+from evaluators.measuring import Timed
+from evaluators.racing import student
 from evaluators.target import Target, Workload
 from evaluators.targets import target
+from evaluators.timing import Regime
 
 EXTENT = 4096
 FRESH = 5  # seeds at the size that is timed, as KernelBench's trials
@@ -128,10 +136,38 @@ def _source(text: str, wanted: Target) -> tuple[str, str]:
 # avo ------------------------------------------------------------------------------------------------------------------
 
 
+OWN = Regime("own interval", untimed_s=0.010, timed_s=0.015)
+SEGMENTS, MOST_VISITS = 4, 4
+
+
+class Timing(MeasuredEvaluator):
+    """The judge with an interval of its own for every candidate."""
+
+    def _timing_gate(self, case: Case, bench: Bench) -> Evidence:
+        timed = Timed()
+        self._read(case, timed, case.screen)
+        name = case.target.workloads[0].name
+        logs: list[float] = []
+        half = math.inf
+        for _ in range(MOST_VISITS):
+            found = self._segments(case, case.target.workloads, "A" * SEGMENTS, None, timed, OWN)[name]
+            logs += [math.log(s.seconds) for s in found[1:]]
+            quantile = student(0.975, len(logs) - 1)
+            half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
+            if half <= math.log1p(WITHIN):
+                break
+        mean = sum(logs) / len(logs)
+        detail = {"interval_s": [math.exp(mean - half), math.exp(mean + half)], "segments": len(logs)}
+        case.results = tuple(
+            r.model_copy(update={"measured_s": math.exp(mean), "detail": {**r.detail, **detail}}) for r in case.results
+        )
+        self._note_overclock(case)
+        return {"regime": OWN.name, "segments": len(logs)}
+
+
 def through_avo(programs: list[str], wanted: Target, strict: bool, minutes: float, simulate: bool) -> dict[str, Any]:
     """Every candidate through the judge, as many at once as its compilers can take."""
     chip = hardware("h200")
-    rules = Rules(drop_above=math.inf, hopeless_above=math.inf)  # nobody is dropped after a look: all get an interval
     if strict:
         wanted = replace(wanted, checks=wanted.workloads * FRESH)  # each with a seed and a distribution of its own
     more: dict[str, Any] = {}
@@ -139,7 +175,7 @@ def through_avo(programs: list[str], wanted: Target, strict: bool, minutes: floa
         from evaluators.device import DeviceFacts
 
         more = {"devices": [DeviceFacts(index=0, name="NVIDIA H200", uuid="GPU-simulated")], "simulate": True}
-    judge = MeasuredEvaluator(chip, jobs=32, seed=8, rules=rules, **more)
+    judge = Timing(chip, jobs=32, seed=8, **more)
     started = time.monotonic()
     try:
         judge.evaluate(wanted.seed, wanted, chip)  # workers start, the card is heated, the seed is the first incumbent
@@ -162,12 +198,11 @@ def through_avo(programs: list[str], wanted: Target, strict: bool, minutes: floa
             "busy_share": judge.busy_share,
             "parts_s": {k: round(v - before.get(k, 0.0), 2) for k, v in judge.parts_s.items()},
             "parent_cpu_s": round(time.process_time() - cpu, 2),
-            "noise": judge.noise.facts() if judge.noise else None,
             "compilers": judge.compilers,
             "faults": sum(s.faults for s in judge.slots),
             "environment": {k: v for k, v in environment(chip).items() if k != "chip"},
             "device": {**judge.slots[0].facts.model_dump(mode="json"), **judge.slots[0].worker},
-            "regime": judge.regime.facts(),
+            "regime": OWN.facts(),
         }
     finally:
         judge.close()
@@ -179,8 +214,7 @@ def _row(found: Any, text: str, at: float) -> dict[str, Any]:
     cases = correctness.evidence.get("cases", []) if correctness else []
     row["checks"] = sum("reasons" not in c for c in cases)
     row["full_size"] = sum("reasons" not in c and f"m={EXTENT}" in c["workload"].replace(" ", "") for c in cases)
-    row["pairs"] = timing.evidence.get("pairs") if timing else None
-    row["verdict"] = timing.evidence.get("verdict") if timing else None
+    row["segments"] = timing.evidence.get("segments") if timing else None
     row["message"] = found.message[:160]
     if found.workloads and found.workloads[0].measured_s:
         w = found.workloads[0]
@@ -298,7 +332,7 @@ def summary(found: dict[str, Any]) -> str:
         )
         if spreads:
             lines.append(f"    its 95% interval of a mean, if calls were independent: median +-{_percent(spreads)}")
-    for name in ("ordinary", "strict"):
+    for name in ("ordinary", "strict", "again"):
         ours = found.get(name)
         if not ours or not ours["rows"]:
             continue
@@ -313,10 +347,13 @@ def summary(found: dict[str, Any]) -> str:
         )
         lines.append(f"    statuses {dict(Counter(r['status'] for r in rows))}")
         if accepted:
-            checks, full, pairs, within = ([r[k] for r in accepted] for k in ("checks", "full_size", "pairs", "within"))
+            checks, full, count, within = (
+                [r[k] for r in accepted] for k in ("checks", "full_size", "segments", "within")
+            )
             lines.append(
                 f"    each accepted: {min(checks)} to {max(checks)} checks, {min(full)} of them at {EXTENT}; "
-                f"{min(pairs)} to {max(pairs)} pairs; interval median +-{_percent(within)}, widest +-{max(within):.2%}"
+                f"{min(count)} to {max(count)} segments; interval median +-{_percent(within)}, "
+                f"widest +-{max(within):.2%}"
             )
         spent = ", ".join(f"{k} {v:.1f}" for k, v in ours["parts_s"].items() if v)
         lines.append(f"    seconds of the device: {spent}; of the parent's processor {ours['parent_cpu_s']:.1f}")
@@ -332,7 +369,24 @@ def summary(found: dict[str, Any]) -> str:
                 f"    times over KernelBench's: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to "
                 f"{max(ratios):.3f} ({len(both)} candidates; Spearman {_spearman(both):.3f})"
             )
+    if found.get("again"):
+        far = sorted(abs(x) for x in repeated(found))
+        if far:
+            lines.append(
+                f"the same candidate in the other order: median {far[len(far) // 2]:.2%} off, nine of ten within "
+                f"{far[int(0.9 * (len(far) - 1))]:.2%}, at most {far[-1]:.2%} ({len(far)} accepted in both)"
+            )
     return "\n".join(lines)
+
+
+def repeated(found: dict[str, Any]) -> list[float]:
+    """Log ratio of the two times of each candidate that both passes accepted."""
+    first = {r["program"]: r["us"] for r in found["strict"]["rows"] if r["accepted"]}
+    return [
+        math.log(r["us"] / first[r["program"]])
+        for r in found["again"]["rows"]
+        if r["accepted"] and r["program"] in first
+    ]
 
 
 def _percent(values: list[float]) -> str:
@@ -340,9 +394,8 @@ def _percent(values: list[float]) -> str:
 
 
 def _spearman(pairs: list[tuple[float, float]]) -> float:
-    from scipy.stats import spearmanr
-
-    return float(spearmanr([a for a, _ in pairs], [b for _, b in pairs]).statistic)
+    ranks = np.argsort(np.argsort(np.array(pairs), axis=0), axis=0)
+    return float(np.corrcoef(ranks.T)[0, 1])
 
 
 def main() -> int:
@@ -376,8 +429,9 @@ def main() -> int:
         flags.out.parent.mkdir(parents=True, exist_ok=True)
         flags.out.write_text(json.dumps(found, indent=1) + "\n")
 
-    for name in ("ordinary", "strict"):
-        found[name] = through_avo(programs, wanted, name == "strict", flags.minutes / 3, flags.simulate)
+    for name in ("ordinary", "strict", "again"):
+        order = programs[::-1] if name == "again" else programs
+        found[name] = through_avo(order, wanted, name != "ordinary", flags.minutes / 3, flags.simulate)
         write()
         print(summary(found), flush=True)
     if flags.kernelbench:
