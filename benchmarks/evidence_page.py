@@ -148,7 +148,6 @@ def search_part() -> list[str]:
         ),
         "",
     ]
-    FIGURE.write_text(figure(data), encoding="utf-8")
     return lines
 
 
@@ -298,7 +297,7 @@ def losses_part(tables: list[Table]) -> list[str]:
     return lines
 
 
-def main() -> int:
+def page() -> str:
     tables = read_tables(DATA / "tables")
     lines = [
         "# Evidence",
@@ -314,7 +313,14 @@ def main() -> int:
         *runs_part(),
         *losses_part(tables),
     ]
-    PAGE.write_text("\n".join(lines), encoding="utf-8")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    PAGE.write_text(page(), encoding="utf-8")
+    search = DATA / "search_on_tables.json"
+    if search.exists():
+        FIGURE.write_text(figure(json.loads(search.read_text(encoding="utf-8"))), encoding="utf-8")
     print(f"wrote {PAGE}")
     return 0
 

@@ -243,6 +243,14 @@ def evaluator(checkout: Path) -> Any:
     return found
 
 
+def commit(checkout: Path) -> str:
+    """Of the checkout; of a copy, what its file COMMIT says."""
+    if (checkout / "COMMIT").is_file():
+        return (checkout / "COMMIT").read_text().strip()
+    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
 def through_kernelbench(checkout: Path, sources: list[dict[str, str]], minutes: float, out: Path) -> None:
     """In this process, one after another; a line for each as soon as it is known."""
     import torch
@@ -435,6 +443,7 @@ def main() -> int:
         write()
         print(summary(found), flush=True)
     if flags.kernelbench:
+        found["commit"] = commit(flags.kernelbench)
         found["kernelbench"] = beside(flags.kernelbench, sources, flags.minutes, flags.out.parent)
         write()
         print(summary(found), flush=True)
