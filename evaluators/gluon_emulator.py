@@ -581,7 +581,7 @@ def load(source: str, seed: int = 0) -> types.ModuleType:
     with _modules(seed):
         exec(compile(source, "<gluon>", "exec"), vars(module))
     by_ptx: dict[str, Any] = {"any_above": _any_above, "any_rose": _any_rose}
-    by_ptx |= {"take_turn": _take_turn, "pass_turn": _pass_turn}
+    by_ptx |= {"summed": lambda parts, group: None, "take_turn": _take_turn, "pass_turn": _pass_turn}
     for share in (2, 4, 8):
         by_ptx |= dict.fromkeys((f"exp2_one_in_{share}", f"exp2_one_in_{share}_bounded"), _shared(share))
     vars(module).update({name: f for name, f in by_ptx.items() if name in vars(module)})

@@ -158,6 +158,9 @@ class RoleBody(Body):
                 self.settle()
                 assert n.out is not None
                 self.functions.add("any_rose")
+                if len(n.args) > 1:
+                    self.functions.add("summed")
+                    self.put(f"summed({self.text(n.args[1]).source}, WG)")
                 self.assign(n.out, Text(f"any_rose({self.text(n.args[0]).source}, WG) != 0", ATOM, ()), n.note)
             case "more":
                 self.settle()

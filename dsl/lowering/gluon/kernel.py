@@ -13,7 +13,7 @@ from dsl.lowering.gluon.balance import IMPORTS as TABLE_IMPORTS
 from dsl.lowering.gluon.balance import SHARED_OUT, table_name, table_source, uneven
 from dsl.lowering.gluon.body import DEFINITIONS, REDUCTIONS, RoleBody
 from dsl.lowering.gluon.exponent import SHARED
-from dsl.lowering.gluon.flags import FLAGS, declared, guard, vote
+from dsl.lowering.gluon.flags import FLAGS, declared, guard, summed, vote
 from dsl.lowering.gluon.layouts import Layouts
 from dsl.lowering.gluon.plan import ROWS, Channel, NotSpecialised, Plan, make_plan, stored_directly
 from dsl.lowering.gluon.rewrite import ahead, per_thread, voted
@@ -104,7 +104,8 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     )
     bodies = {
         "any_above": guard(plan.consumers),
-        "any_rose": vote(plan.consumers, plan.rows),
+        "any_rose": vote(plan.consumers, plan.rows, "summed" in mma.functions),
+        "summed": summed(plan.consumers),
         **{f: f"def {f}(x):\n{d}" for f, d in DEFINITIONS.items()},
         **SHARED,
         **functions(plan.consumers),

@@ -23,7 +23,7 @@ from dsl.tile import If, Loop, Node, Op, Value
 # more_parts  parts, factor  the parts, each row times its factor
 # join        parts          the sum of a row
 # spread      x              a vector that was loaded once, to all threads that have its columns
-# rose        x              whether any of the warp's rows has more than 0
+# rose        x, parts       whether any of the warp's rows has more than 0, asked behind the sums
 # row_max     x              axis: the maximum of a row
 PARTS = "of_thread"  # stands for the axis of parts
 ONCE = "_once"  # behind an axis: a vector along it of which each thread has its own few elements
@@ -140,6 +140,7 @@ def _asked(body: list[Node], split: str, zeros: set[Value | None]) -> list[Node]
         for n in body
         if isinstance(n, Op) and n.kind == "reduce" and n.attr == ("max", (split,)) and n.args[0].dims == (split,)
     }
+    sums = [n.out for n in body if isinstance(n, Op) and n.kind == "parts" and n.out is not None]
     conditions = {n.condition for n in body if isinstance(n, If)}
     found: list[Node] = []
     gone: set[Value] = set()
@@ -147,7 +148,7 @@ def _asked(body: list[Node], split: str, zeros: set[Value | None]) -> list[Node]
         if isinstance(n, Op) and n.kind == "map" and n.attr == ">" and n.out in conditions:
             a, b = n.args
             if a in largest and b in zeros:
-                found.append(Op("rose", n.out, (largest[a],), None, n.note))
+                found.append(Op("rose", n.out, (largest[a], *sums[:1]), None, n.note))
                 gone.add(a)
                 continue
         found.append(n)
