@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from avo.agents import Agent, Brief, Hypothesis, Judged, Proposal
     from avo.config import RunConfig
     from avo.errors import HarnessUnavailable, UserMistake
+    from avo.importing import reference_of
     from avo.kernel import Kernel, load
     from avo.launch import evolve, resume
     from avo.run import Run, open_run
@@ -61,6 +62,7 @@ _PUBLIC = {
     "load": "avo.kernel",
     "open_run": "avo.run",
     "parse": "dsl.parser",
+    "reference_of": "avo.importing",
     "resume": "avo.launch",
     "score": "evaluators.evaluation",
 }
@@ -101,6 +103,7 @@ __all__ = [
     "load",
     "open_run",
     "parse",
+    "reference_of",
     "resume",
     "score",
 ]

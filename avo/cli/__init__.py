@@ -37,6 +37,7 @@ VERBS = {
     "show": ("show", "Show a candidate with all its evidence."),
     "diff": ("diff", "Compare two candidates or program files."),
     "archive": ("archive", "Check, export, import an archive; free room."),
+    "import": ("importing", "Write a PyTorch function as a program."),
     "check": ("check", "Say everything that is wrong with a program."),
     "fmt": ("fmt", "Print a program in canonical form."),
     "knobs": ("knobs", "List what a program leaves open on a chip."),

@@ -1,0 +1,164 @@
+"""Where an imported program is cut into kernels, and a plain schedule for each of them that fits the chip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from avo.importing.tracing import Traced
+from avo.importing.values import NARROW, Builder, Value
+from dsl.anatomy import Anatomy, anatomies
+from dsl.check import errors, unlowered
+from dsl.diagnostics import Diagnostic
+from dsl.edits import explicit
+from dsl.hardware import Hardware
+from dsl.parser import parse
+from dsl.printer import print_program
+from dsl.syntax import Algorithm, Binary, Call, Expr, Program, Read, Schedule, Unary
+
+HELD = 256  # an axis up to this length can stay whole in a tile beside a contraction
+_ROW = 32768  # elements of a row that one program holds
+_TILES = ((64, 32), (64, 16), (32, 32), (16, 16))
+
+
+def cut(traced: Traced) -> list[Value]:
+    """What to store, because a fused kernel would compute it again for every tile of a long axis.
+
+    An operand of a product that is itself the result of a reduction, where the other operand brings axes longer than
+    a tile: in attention the head's 128 columns stay in one tile, in an MLP the 4096 outputs do not.
+    """
+    b = traced.builder
+    found: list[Value] = []
+    for _, x, y, inner in b.products:
+        for operand, other in ((x, y), (y, x)):
+            source = b.source(operand)
+            if source.is_input or b.light(source.expr):
+                continue
+            mine = {b.axes.find(a) for a in (*b.depends(operand.ref), *inner)}
+            again = 1
+            for a in b.depends(other.ref):
+                again *= 1 if b.axes.find(a) in mine else b.axes.size(a)
+            if again > HELD and source not in found:
+                found.append(source)
+    read = {t for v in b.values for t in _read(v.expr)}  # by position: from memory
+    found += [v for v in b.values if v.ref.id in read and v not in found and not v.is_input and not b.light(v.expr)]
+    return sorted(found, key=lambda v: v.id)
+
+
+def _read(e: Expr) -> Iterator[str]:
+    match e:
+        case Read(t, indices):
+            yield t
+            for i in indices:
+                yield from _read(i)
+        case Unary(_, x):
+            yield from _read(x)
+        case Binary(_, x, y):
+            yield from _read(x)
+            yield from _read(y)
+        case Call(_, _, args, _):
+            for a in args:
+                yield from _read(a)
+
+
+def every_step(traced: Traced) -> list[Value]:
+    """Everything that reduces and that something which reduces needs."""
+    b = traced.builder
+    return [v for v in b.values if not v.is_input and (v.forced or v.named) and not b.light(v.expr)]
+
+
+def store(b: Builder, values: list[Value]) -> None:
+    """Each of them becomes a statement, with the dtype that PyTorch gives it where that is a narrow one."""
+    for v in values:
+        v.forced = True
+        v.declare = v.declare or v.dtype in NARROW
+    b.axes.held(())
+
+
+def scheduled(
+    algorithm: Algorithm, stored: list[str], hw: Hardware, sizes: Mapping[str, int]
+) -> tuple[Program, list[Diagnostic]]:
+    """The program with kernels and schedules, and what is still wrong with it: nothing where one of the tries fits."""
+    last = {t.name for t in algorithm.outputs}
+    kernels = tuple((n,) for n in stored if n not in last)
+    base = Program(algorithm, Schedule(kernels))
+    first: tuple[Program, list[Diagnostic]] | None = None
+    for program in _tries(base, sizes):
+        wrong = [*errors(program, hw, sizes)]
+        wrong = wrong or unlowered(program, hw, sizes)
+        if not wrong:
+            return program, []
+        first = first or (program, wrong)
+    assert first is not None
+    return first
+
+
+def _tries(base: Program, sizes: Mapping[str, int]) -> Iterator[Program]:
+    from dsl.diagnostics import ProgramError
+
+    for rows, inner in _TILES:
+        text = print_program(replace(base, schedule=Schedule(base.schedule.kernels)))
+        if "\nschedule" not in text:
+            text += "\nschedule\n"
+        kernels = anatomies(base)
+        named, bare = "", ""
+        for i, kernel in enumerate(kernels):
+            lines = "\n".join(_block(kernel, rows, inner, sizes)) + "\n"
+            if i == len(kernels) - 1:
+                bare = lines
+            else:
+                named += f"\nschedule {' '.join(kernel.writes)}\n{lines}"
+        try:
+            yield parse(text + bare + named)
+        except ProgramError:
+            continue
+    yield explicit(base)
+
+
+def _block(kernel: Anatomy, rows: int, inner: int, sizes: Mapping[str, int]) -> Iterator[str]:
+    """tile, grid, stream and warps of one kernel, as someone would write them before tuning."""
+
+    def size(axis: str) -> int:
+        return sizes.get(axis, 1)
+
+    tile: dict[str, int | str] = {}
+    stream = ""
+    cuttable = [a for a in kernel.outputs if a not in kernel.held and a not in kernel.ordered]
+    if kernel.contractions:
+        crossed = {a for c in kernel.contractions for a in (*c.rows, *c.columns)}
+        batch = kernel.batch()
+        wanted = [a for a in cuttable if a in crossed and a not in batch]
+        for place, a in enumerate(reversed(wanted[-2:])):
+            if place == 0 and len(wanted) > 1 and size(a) <= HELD // 2:
+                tile[a] = "all"
+            else:
+                tile[a] = rows
+        summed = [a for c in kernel.contractions for a in c.inner if a in kernel.streamable]
+        summed = summed or [a for a in kernel.streamable if size(a) > HELD]
+        stream = max(summed, key=size, default="")
+        if stream:
+            tile[stream] = rows if any(x.after_exp for x in kernel.contractions) else inner
+        for a in kernel.inner:
+            if a != stream and size(a) > HELD:
+                tile[a] = inner
+    else:
+        long = [a for a in kernel.streamable if size(a) > _ROW]
+        stream = max(long, key=size, default="")
+        if stream:
+            tile[stream] = 4096
+        tile |= dict.fromkeys((a for a in (*kernel.held, *kernel.ordered) if a != stream), "all")
+        for a in [a for a in cuttable if not kernel.reduced][-1:]:
+            tile[a] = "all" if size(a) <= 4096 else 1024
+    for c, length in kernel.blocks:
+        if length:
+            tile[c] = length
+    grid = [a for a in cuttable if tile.get(a) != "all" and a != stream]
+    if tile:
+        yield "tile " + " ".join(
+            f"{a}={tile[a]}" for a in (*kernel.axes, *(tile.keys() - set(kernel.axes))) if a in tile
+        )
+    if grid:
+        yield "grid " + " ".join(grid)
+    if stream:
+        yield f"stream {stream} stages=1"
+    yield "warps 4"

@@ -1,0 +1,366 @@
+"""From a PyTorch function to the operators that it runs (torch.export), and from these to values of the language."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import io
+import logging
+import operator as python
+import re
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from avo.errors import UserMistake
+from avo.importing import layers as _layers  # noqa: F401  (registers its operators)
+from avo.importing.operators import OPERATORS, call, length
+from avo.importing.values import Builder, Cannot, Value, literal
+from dsl.syntax import Binary, Expr, Name, Number, Unary
+
+DTYPES = {
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+    "int8": "int8",
+    "int32": "i32",
+    "int64": "i32",
+    "bool": "bool",
+    "float64": "f64",
+}
+_IGNORED = frozenset(
+    (
+        *("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "implicit"),
+        *("generator", "sparse_grad", "output_size", "requires_grad"),
+    )
+)
+_BY_RANK = {1: "c", 2: "rc", 3: "bsc", 4: "bhsd"}  # what the axes of an input are called where nothing says more
+_CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One operator that has no words in the language, and the line of the person's file that asked for it."""
+
+    operator: str
+    line: int
+    why: str
+
+
+class NotImported(Exception):
+    """The function cannot be written in the language: every operator that is in the way."""
+
+    def __init__(self, path: str, troubles: Sequence[Trouble], source: Sequence[str]) -> None:
+        self.troubles = tuple(troubles)
+        lines = [f"{path}: {len(troubles)} operator{'s' if len(troubles) > 1 else ''} that cannot be written so:"]
+        for t in troubles:
+            lines.append(f"{path}:{t.line}: {t.operator}: {t.why}")
+            if 0 < t.line <= len(source):
+                lines.append("    " + source[t.line - 1].strip())
+        super().__init__("\n".join(lines))
+
+
+@dataclass
+class Traced:
+    """values and axes of the builder; inputs by parameter name; outputs in order. specialised: axes of inputs whose
+    length the trace fixed, so that numbers computed from them have lost where they came from."""
+
+    builder: Builder
+    inputs: dict[str, Value] = field(default_factory=dict)
+    outputs: list[Value] = field(default_factory=list)
+    specialised: list[int] = field(default_factory=list)
+
+
+def trace(
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    path: Path,
+    called: Mapping[str, Sequence[str]] | None = None,
+) -> Traced:
+    """arguments: by parameter name, in order; tensors are inputs, all else is fixed at its value. called: what the
+    person calls the axes of an input.
+
+    Raises UserMistake where the function fails or cannot be exported, NotImported where operators are in the way.
+    """
+    graph, names = _exported(function, arguments, path)
+    return _Reader(graph, names, arguments, path, called or {}).run()
+
+
+def _exported(function: Callable[..., Any], arguments: Mapping[str, Any], path: Path) -> tuple[Any, list[str]]:
+    import torch
+
+    names = [n for n, a in arguments.items() if isinstance(a, torch.Tensor)]
+    if not names:
+        raise UserMistake(f"{function.__name__} has no tensor among its arguments")
+    fixed = {n: a for n, a in arguments.items() if n not in names}
+
+    class Wrapped(torch.nn.Module):
+        def forward(self, *tensors: Any) -> Any:
+            return function(**dict(zip(names, tensors, strict=True)), **fixed)
+
+    tensors = tuple(arguments[n] for n in names)
+    auto = torch.export.Dim.AUTO
+    shapes = (tuple({p: auto for p, n in enumerate(t.shape) if n > 1} for t in tensors),)
+    with _quiet(), torch.no_grad():
+        try:
+            program = torch.export.export(Wrapped(), tensors, dynamic_shapes=shapes, strict=False)
+        except Exception as error:
+            raise UserMistake(_export_trouble(function, error, path)) from None
+    return program, names
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """torch.export warns of what is fine here (lengths that it fixes)."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    nowhere = io.StringIO()  # it also prints the graph that it had when it failed
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _export_trouble(function: Callable[..., Any], error: Exception, path: Path) -> str:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    where = f"{path}:{frames[-1].lineno}" if frames else f"{path}:{inspect.unwrap(function).__code__.co_firstlineno}"
+    text = " ".join(str(error).split("\n\n")[0].split())
+    if "data-dependent" in text or "GuardOnDataDependent" in type(error).__name__:
+        text = "a branch or a shape depends on the values of a tensor; the language has where() and fixed shapes"
+    return f"{where}: {function.__name__} cannot be traced: {text[:600]}"
+
+
+class _Reader:
+    """Reads the exported graph, node by node."""
+
+    def __init__(
+        self,
+        program: Any,
+        names: list[str],
+        arguments: Mapping[str, Any],
+        path: Path,
+        called: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.program, self.names, self.arguments, self.path, self.called = program, names, arguments, path, called
+        self.source = path.read_text(encoding="utf-8").splitlines()
+        self.traced = Traced(Builder())
+        self.env: dict[Any, Any] = {}
+        self.troubles: list[Trouble] = []
+        self.last_of_line: dict[int, Value] = {}
+
+    def run(self) -> Traced:
+        b = self.traced.builder
+        queue = list(self.names)
+        constants = self._constants()
+        for node in self.program.graph.nodes:
+            b.line = self._line(node)
+            if node.op == "placeholder":
+                if node.name in constants:
+                    self._constant(node, constants[node.name])
+                else:
+                    self.env[node] = self._input(queue.pop(0), node)
+            elif node.op == "output":
+                self._outputs(node.args[0])
+            elif node.op == "get_attr":
+                self._constant(node, getattr(self.program.graph_module, node.target))
+            else:
+                self._call(node)
+        if self.troubles:
+            raise NotImported(str(self.path), self.troubles, self.source)
+        variables = assigned(self.source)
+        for line, value in self.last_of_line.items():
+            if line in variables and not value.named:
+                value.named = variables[line]
+        return self.traced
+
+    def _constants(self) -> dict[str, Any]:
+        """Tensors that the function did not get as arguments, by the placeholder that stands for them."""
+        signature = self.program.graph_signature
+        found = {**signature.inputs_to_buffers, **signature.inputs_to_parameters}
+        found |= signature.inputs_to_lifted_tensor_constants
+        held = {**self.program.constants, **self.program.state_dict}
+        return {place: held[name] for place, name in found.items()}
+
+    def _constant(self, node: Any, tensor: Any) -> None:
+        if hasattr(tensor, "numel") and tensor.numel() == 1:
+            b = self.traced.builder
+            self.env[node] = b.make(literal(tensor.item()), [None] * tensor.dim(), dtype_of(tensor))
+        else:
+            shape, line = list(getattr(tensor, "shape", ())), self._line(next(iter(node.users), node))
+            self._stop("constant", f"a tensor {shape} that is no argument; make it one", line)
+
+    def _input(self, name: str, node: Any) -> Value:
+        b, tensor = self.traced.builder, self.arguments[name]
+        dtype = dtype_of(tensor)
+        if dtype == "f64" or dtype == "?":
+            legal = "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, int32, int64, bool"
+            raise UserMistake(f"input {name} is {tensor.dtype}; the language has {legal}")
+        dims = []
+        for n, shown in zip(tensor.shape, node.meta["val"].shape, strict=True):
+            axis = b.axes.new(int(n))
+            dims.append(axis)
+            if str(shown).isdigit() and n > 1:  # a SymInt too, once torch has fixed it
+                self.traced.specialised.append(axis)
+        for axis, hint in zip(dims, _BY_RANK.get(len(dims), ""), strict=False):
+            b.axes.hint(axis, hint, 1)
+        for axis, hint in zip(dims, self.called.get(name, ()), strict=False):
+            b.axes.hint(axis, hint, 10)
+        whole = b.make(Name(name), dims, dtype)
+        whole.is_input, whole.named = True, name
+        self.traced.inputs[name] = whole
+        if 1 not in tensor.shape:
+            return whole
+        at = {d: Number(0) for d, n in zip(dims, tensor.shape, strict=True) if n == 1}
+        seen: list[int | None] = [None if n == 1 else d for d, n in zip(dims, tensor.shape, strict=True)]
+        return b.make(b.moved(whole.ref, at), seen, dtype)
+
+    def _outputs(self, given: Any) -> None:
+        for node in given:
+            value = self.env.get(node) if node is not None else None
+            if not isinstance(value, Value) and not self.troubles:
+                raise UserMistake(f"{self.path}: the function returns something that is no tensor")
+            if isinstance(value, Value):
+                self.traced.outputs.append(value)
+
+    def _call(self, node: Any) -> None:
+        b = self.traced.builder
+        target = node.target
+        if target is python.getitem:
+            source = self.env.get(node.args[0])
+            if source is not None and node.args[1] < len(source):
+                self.env[node] = source[node.args[1]]
+            elif source is not None:
+                self._stop("getitem", f"result {node.args[1]} of this operator", b.line)
+            return
+        name = target._schema.name.partition("::")[2] if hasattr(target, "_schema") else target.__name__
+        if name in _CHECKS:
+            return
+        arguments = self._arguments(node)
+        if arguments is None:  # it needs what is in the way already
+            return
+        try:
+            if name == "sym_size":
+                self.env[node] = length(b, arguments[0].dims[arguments[1]])
+                return
+            if not hasattr(target, "_schema") or name.startswith("sym_"):
+                self.env[node] = scalar(name, arguments)
+                return
+            self.env[node] = self._operator(node, name, arguments)
+        except Cannot as why:
+            self._stop(name, str(why), b.line)
+
+    def _operator(self, node: Any, name: str, arguments: list[Any]) -> Any:
+        b = self.traced.builder
+        if name.endswith("_") and not name.startswith("_"):
+            raise Cannot("it changes a tensor in place", f"write it without the `_`: {name[:-1]}")
+        handler = OPERATORS.get(name)
+        if handler is None:
+            raise Cannot("the language has nothing for it, or avo import does not know it")
+        meta = node.meta["val"]
+        dtype = dtype_of(meta[0] if isinstance(meta, (tuple, list)) else meta)
+        named = "name" in inspect.signature(handler).parameters
+        before = len(b.values)
+        result = handler(b, dtype, *arguments, **({"name": name} if named else {}))
+        if isinstance(result, Value) and result.id >= before:
+            result.dtype = dtype
+            self.last_of_line[b.line] = result
+        return result
+
+    def _arguments(self, node: Any) -> list[Any] | None:
+        """The arguments by position, with the schema's defaults up to the last that was given; None: one is missing."""
+        schema = getattr(node.target, "_schema", None)
+        if schema is None:
+            given = list(node.args)
+        else:
+            given, last = [], 0
+            for i, a in enumerate(schema.arguments):
+                if a.name in _IGNORED and not (a.name == "dtype" and i < len(node.args)):
+                    continue
+                if i < len(node.args):
+                    given.append(node.args[i])
+                else:
+                    given.append(node.kwargs.get(a.name, a.default_value if a.has_default_value() else None))
+                if i < len(node.args) or a.name in node.kwargs:
+                    last = len(given)
+            given = given[:last]
+        try:
+            return [self._value(g) for g in given]
+        except KeyError:
+            return None
+
+    def _value(self, given: Any) -> Any:
+        if isinstance(given, (list, tuple)):
+            return [self._value(g) for g in given]
+        if hasattr(given, "meta"):
+            return self.env[given]
+        return given
+
+    def _stop(self, name: str, why: str, line: int) -> None:
+        self.troubles.append(Trouble(name, line, why))
+
+    def _line(self, node: Any) -> int:
+        """The innermost line of the person's file on the way to this operator; the last known where there is none."""
+        frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
+        own = [int(n) for f, n in frames if Path(f) == self.path]
+        return own[-1] if own else self.traced.builder.line
+
+
+def assigned(source: Sequence[str]) -> dict[int, str]:
+    """Line -> the variable that an assignment over this line gives a value to."""
+    found: dict[int, str] = {}
+    for node in ast.walk(ast.parse("\n".join(source))):
+        if isinstance(node, ast.Assign):
+            target = node.targets[0] if len(node.targets) == 1 else None
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            target = node.target
+        else:
+            continue
+        if isinstance(target, ast.Name):
+            found |= dict.fromkeys(range(node.lineno, (node.end_lineno or node.lineno) + 1), target.id)
+    return found
+
+
+def dtype_of(tensor: Any) -> str:
+    """The language's name of a tensor's dtype; "?" where it has none."""
+    return DTYPES.get(str(getattr(tensor, "dtype", "")).removeprefix("torch."), "?")
+
+
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "truediv": "/"}
+
+
+def scalar(name: str, arguments: Sequence[Any]) -> Expr | int | float:
+    """Arithmetic on lengths, done while tracing: `x.shape[-1] // 2`, `d ** -0.5`."""
+    name = name.removeprefix("_").removeprefix("sym_")
+    args = [literal(a) for a in arguments]
+    if name in _OPERATORS:
+        return Binary(_OPERATORS[name], args[0], args[1])
+    if name == "neg":
+        return Unary("-", args[0])
+    if name in ("float", "int", "trunc", "item"):
+        return args[0]
+    if name == "sqrt":
+        return call("sqrt", args[0])
+    if name in ("pow", "pow_by_natural") and isinstance(arguments[1], (int, float)):
+        power = arguments[1]
+        if power in (0.5, -0.5):
+            return call("sqrt" if power > 0 else "rsqrt", args[0])
+        if power == int(power) and 1 <= power <= 4:
+            return _power(args[0], int(power))
+    if name in ("max", "min"):
+        return call(name, *args)
+    raise Cannot(f"`{name}` of lengths")
+
+
+def _power(e: Expr, n: int) -> Expr:
+    result = e
+    for _ in range(n - 1):
+        result = Binary("*", result, e)
+    return result

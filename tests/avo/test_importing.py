@@ -1,0 +1,251 @@
+"""`avo import`: what plain PyTorch functions become, and what is said of those that become nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from avo.errors import UserMistake
+from avo.importing import import_function
+from avo.importing.checking import Differs
+from avo.importing.source import constant, tensors
+from avo.importing.tracing import NotImported
+from dsl.check import check
+from dsl.hardware import hardware
+from dsl.parser import parse
+from dsl.printer import print_program
+
+FILE = Path(__file__).with_name("plain_functions.py")
+H200 = hardware("h200")
+
+
+def algorithm(name: str, **more: object) -> str:
+    found = import_function(f"{FILE}:{name}", H200, **more)  # type: ignore[arg-type]
+    text = print_program(found.program)
+    sizes = found.target.workloads[0].sizes
+    assert not found.wrong and not [d for d in check(parse(text), H200, sizes) if d.severity == "error"]
+    return text.split("\nschedule")[0].strip()
+
+
+EXPECTED = {
+    "sdpa": """
+kernel sdpa
+in  q[b h m d] bf16, k[b h n d] bf16, v[b h n e] bf16
+out y[b h m e] bf16
+s[b h m n] = sum[d](q * k) * rsqrt(D)
+s2[b h m n] = where(m >= n, s, -inf)
+y = sum[n](softmax[n](s2) * v)
+""",
+    "fused_sdpa": """
+kernel fused_sdpa
+in  q[b h m d] bf16, k[b g n d] bf16, v[b g n e] bf16
+out y[b h m e] bf16
+axis g = h // (H // G)
+s[b h m n] = where(m >= n, sum[d](q * k) * rsqrt(D), -inf)
+y = sum[n](softmax[n](s) * v)
+""",
+    "grouped": """
+kernel grouped
+in  q[b h m d] bf16, k[b g n d] bf16, v[b g n e] bf16
+out y[b h m e] bf16
+axis g = h // (H // G)
+y = sum[n](softmax[n](sum[d](q * k) * rsqrt(D)) * v)
+""",
+    "rmsnorm": """
+kernel rmsnorm
+in  x[r c] bf16, w[c] bf16
+out y[r c] bf16
+v[r c] = x * rsqrt(mean[c](x * x) + 1e-06)
+y = w * bf16(v)
+""",
+    "swiglu": """
+kernel swiglu
+in  x[m k] bf16, wg[k n] bf16, wu[k n] bf16
+out y[m n] bf16
+y = silu(sum[k](x * wg)) * sum[k](x * wu)
+""",
+    "cross_entropy": """
+kernel cross_entropy
+in  x[r c] bf16, t[r] i32
+out y[] f32
+z[r] = max[c](x)
+y = mean[r](z + log(sum[c](exp(x - z))) - x[r t])
+""",
+    "linear_gelu": """
+kernel linear_gelu
+in  x[m k] bf16, w[n k] bf16, b[n] bf16
+out y[m n] bf16
+y = gelu(sum[k](x * w) + b)
+""",
+    "rope": """
+kernel rope
+in  x[b h s d] bf16, cos_[s d] f32, sin_[s d] f32
+out y[b h s d] bf16
+y = x * cos_ + where(d < D // 2, -x[b h s (d + D // 2)], x[b h s (d - D // 2)]) * sin_
+""",
+    "gram": """
+kernel gram
+in  x[m k] bf16
+out y[m n] bf16
+axis n = M
+y = sum[k](x * x[n k])
+""",
+    "layernorm_by_hand": """
+kernel layernorm_by_hand
+in  x[r c] bf16, w[c] f32, b[c] f32
+out y[r c] f32
+mean_[r] = mean[c](x)
+t[r c] = x - mean_
+var[r] = mean[c](t * t)
+y = t / sqrt(var + 1e-05) * w + b
+""",
+    "two_results": """
+kernel two_results
+in  x[m k] bf16, w[k n] bf16
+out y[m n] bf16, y1[m] f32
+y = sum[k](x * w)
+y1 = mean[n](y * y)
+""",
+}
+OTHERS = (
+    *("window", "alibi", "softcap", "attention_layer", "fused_rmsnorm", "layernorm", "block", "cross_entropy_rows"),
+    *("linear_cross_entropy", "rope_pairs", "conv", "embedding", "head_norm"),
+)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_a_function_becomes(name: str) -> None:
+    assert algorithm(name) == EXPECTED[name].strip()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_are_imported_checked_and_lowered(name: str) -> None:
+    """The import itself compares values with the function, in float64 and in its own dtypes."""
+    algorithm(name)
+
+
+def test_kernels_are_cut_where_fusing_would_compute_again() -> None:
+    found = import_function(f"{FILE}:block", H200)
+    assert found.program.schedule.kernels == (("h",), ("t",))
+    assert import_function(f"{FILE}:sdpa", H200).program.schedule.kernels == ()
+
+
+def test_names_and_lengths_from_shapes() -> None:
+    text = algorithm("swiglu", shapes="x[rows=48 c=64] f16, wg[c f=40] f16, wu[c f] f16")
+    assert "in  x[rows c] f16, wg[c f] f16, wu[c f] f16" in text
+    found, names = tensors("x[64 c=8], t[64] i64", ["x", "t"])
+    assert list(found["x"].shape) == [64, 8] and names["x"] == ("", "c") and str(found["t"].dtype) == "torch.int64"
+
+
+def test_arguments_that_are_no_tensors() -> None:
+    assert "m - n < 7" in algorithm("window", fixed={"w": 7})
+    assert constant("w=7") == ("w", 7) and constant("eps=1e-6") == ("eps", 1e-6) and constant("c=true") == ("c", True)
+
+
+def test_a_number_that_is_no_square_root_stays(tmp_path: Path) -> None:
+    """0.25 equals 1/sqrt(16), and the trace fixes d at 16 for another reason: other sizes tell."""
+    file = tmp_path / "scaled.py"
+    file.write_text(
+        "import torch, math\n"
+        "def scores(q, k):\n    return q @ k.T * 0.25 + math.sqrt(q.shape[-1]) * 0\n"
+        "def scores_inputs():\n    return torch.zeros(24, 16), torch.zeros(20, 16)\n"
+    )
+    found = import_function(f"{file}:scores", H200)
+    assert "0.25" in print_program(found.program) and not found.guessed
+
+
+TROUBLES = {
+    "several_troubles": ["fft_fft", "sort", "add_"],
+    "mask_index": ["indexing by a mask"],
+    "branch": ["a branch or a shape depends on the values"],
+    "closed_over": ["a tensor [64] that is no argument; make it one"],
+    "random": ["the language has no random numbers"],
+    "wide": ["float64"],
+    "one_row": ["an output has a dimension of length 1"],
+}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_what_cannot_be_said_is_named_with_its_line(name: str) -> None:
+    with pytest.raises((NotImported, UserMistake)) as caught:
+        import_function(f"{FILE}:{name}", H200)
+    said = str(caught.value)
+    source = FILE.read_text().splitlines()
+    first = next(i for i, line in enumerate(source, 1) if line.startswith(f"def {name}("))
+    for text in TROUBLES[name]:
+        assert text in said
+    if isinstance(caught.value, NotImported):
+        assert all(first < t.line < first + 6 for t in caught.value.troubles)
+    else:
+        assert f":{first}" in said or f":{first + 1}" in said
+
+
+MISTAKES = {
+    "plain_functions.py": "name the function too",
+    "plain_functions.py:swigluu": "did you mean 'swiglu'?",
+    "nothing.py:f": "no such file",
+}
+
+
+@pytest.mark.parametrize("reference", MISTAKES)
+def test_a_wrong_reference(reference: str) -> None:
+    with pytest.raises(UserMistake, match=MISTAKES[reference].replace("?", r"\?")):
+        import_function(str(FILE.parent / reference), H200)
+
+
+SHAPES = {
+    "x[64": "is no tensor",
+    "z[4] bf16": "unknown argument 'z'",
+    "x[64 96] b16": "unknown dtype 'b16'; did you mean 'bf16'?",
+    "x[64 c] bf16": "axis c of x has no length yet",
+    "x[c=4 c=5] bf16": "axis c is 4 long and 5 in x",
+    "x[64 96] bf16": "swiglu needs `wg`",
+}
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_wrong_shapes(text: str) -> None:
+    with pytest.raises(UserMistake) as caught:
+        import_function(f"{FILE}:swiglu", H200, shapes=text)
+    assert SHAPES[text] in str(caught.value)
+
+
+def test_a_difference_is_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were an operator translated wrongly, nothing would be written."""
+    from avo.importing import operators
+
+    monkeypatch.setitem(operators.OPERATORS, "silu", operators.OPERATORS["sigmoid"])
+    with pytest.raises(Differs, match="off the function"):
+        import_function(f"{FILE}:swiglu", H200)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """Program and target file are written; the target judges the program by the function itself."""
+    program, target = tmp_path / "norm.avo", tmp_path / "norm.py"
+    command = [sys.executable, "-m", "avo", "import", f"{FILE}:rmsnorm", "--hw", "h200", "--set", "nothing=1"]
+    wrong = subprocess.run(command, capture_output=True, text=True)
+    assert wrong.returncode == 2 and "unknown argument of rmsnorm 'nothing'" in wrong.stderr
+    command = [*command[:-2], "-o", str(program), "--target", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "off the function in float64" in done.stderr and "next: avo evolve --target" in done.stderr
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 2 and "is there already" in again.stderr
+
+    from avo import plugins
+    from evaluators.loading import ready
+
+    job = plugins.load("target", str(target))
+    assert ready(job).seed == program.read_text()
+
+
+def test_json() -> None:
+    command = [sys.executable, "-m", "avo", "import", f"{FILE}:several_troubles", "--hw", "h200", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    answer = json.loads(done.stdout)
+    assert done.returncode == 1 and not answer["ok"]
+    assert [t["operator"] for t in answer["troubles"]] == ["fft_fft", "sort", "add_"]
