@@ -8,6 +8,7 @@ worker: a spare one, its device checked, takes the next call.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from dsl.hardware import Hardware
 
 RUN_S = 4.0  # what a candidate's runs may take beyond what is expected of them: more is a hang
+SWITCH_S = 1e-3  # threads that parse and propose hand over so often, or a device's answer waits for each of them
 EPOCH = 24  # candidates that are timed on the same inputs, before new ones are drawn
 
 
@@ -82,6 +84,8 @@ class Measuring(LocalEvaluator):
         self.chip = hardware
         self.regime = regime or RACING
         self._run_s = run_s
+        self._switch_s = sys.getswitchinterval()
+        sys.setswitchinterval(min(SWITCH_S, self._switch_s))
         self.warnings = [w for f in found for w in f.warnings()]
         self.slots = list(slots) if slots is not None else self._leased(found, simulate)
         self._queue = Queue(self.slots)
@@ -110,6 +114,7 @@ class Measuring(LocalEvaluator):
         return free
 
     def close(self) -> None:
+        sys.setswitchinterval(self._switch_s)
         self._builders.close()
         for slot in self.slots:
             slot.close()

@@ -53,22 +53,24 @@ _FIELDS: Mapping[str, tuple[str, Callable[[Value], object]]] = {
 
 # What is known to pay off together and seldom alone: values of knobs, set in this order as far as they are there and
 # legal. A descriptor load frees the registers that a split loop needs; warps with roles need descriptors.
+_ROLES: Mapping[str, Value] = {
+    "load": "tma",
+    "split": "masked",
+    "exponent": "exp2",
+    "order": "longest_first",
+    "persistent": "on",
+    "stream stages": 2,
+    "tile": 128,  # of each axis but one that a single contraction walks: a group of warps needs rows
+    "roles mma": 2,
+    "order l2": 8 << 20,
+    "issue": "next_contraction",
+    "reduce rows": "per_thread",
+    "rescale": "speculative",
+}
 IDIOMS: tuple[Mapping[str, Value], ...] = (
     {"load": "tma", "split": "masked", "exponent": "exp2", "order": "longest_first", "stream stages": 2},
-    {
-        "load": "tma",
-        "split": "masked",
-        "exponent": "exp2",
-        "order": "longest_first",
-        "persistent": "on",
-        "stream stages": 2,
-        "tile": 128,  # of each axis but one that a single contraction walks: a group of warps needs rows
-        "roles mma": 2,
-        "order l2": 8 << 20,
-        "issue": "next_contraction",
-        "reduce rows": "per_thread",
-        "rescale": "speculative",
-    },
+    _ROLES,
+    {**_ROLES, "hold": "registers"},  # of each input that has this knob; too many registers for long rows
 )
 
 
@@ -344,7 +346,7 @@ class Space:
 
 
 def _spelt_out(idiom: Mapping[str, Value], program: Program) -> Iterator[tuple[str, Value]]:
-    """The knobs of an idiom, `tile` for each axis of the first kernel that it is meant for."""
+    """The knobs of an idiom: `tile` for each axis of the first kernel that it is meant for, `hold` for each input."""
     from dsl.anatomy import anatomies
 
     kernel = anatomies(program)[0]
@@ -354,6 +356,8 @@ def _spelt_out(idiom: Mapping[str, Value], program: Program) -> Iterator[tuple[s
     for name, value in idiom.items():
         if name == "tile":
             yield from ((f"tile {axis}", value) for axis in sorted(rows))
+        elif name == "hold":
+            yield from ((f"hold {t.name}", value) for t in program.algorithm.inputs)
         else:
             yield name, value
 
