@@ -37,6 +37,10 @@ class Crash(WorkerFailure):
     status = Status.CRASH
 
 
+class Killed(Crash):
+    """Somebody killed the worker under the task: the system or a person. A program in the language cannot do that."""
+
+
 class OutOfMemory(WorkerFailure):
     """The worker's resident memory passed the limit, or an allocation failed."""
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluators.failures import Crash, OutOfMemory, TaskError, Timeout, Unavailable, WorkerFailure
+from evaluators.failures import Crash, Killed, OutOfMemory, TaskError, Timeout, Unavailable, WorkerFailure
 from evaluators.forking import Template
 from evaluators.process import Stale, WorkerProcess, ready
 from evaluators.wire import MAX_BLOBS, Frame, WireError
@@ -30,6 +30,7 @@ from evaluators.worker import KINDS, TASKS
 __all__ = ["Crash", "OutOfMemory", "Reply", "TaskError", "Timeout", "Unavailable", "WorkerFailure", "WorkerPool"]
 
 _PREFIX = "avo-workers-"
+_SAFE = ("plain", "compile", "interpret")  # kinds in which no code of a candidate runs that could end its process
 _HEADER = 1 << 20  # bytes of what one candidate's process says beside its tensors
 
 
@@ -157,9 +158,12 @@ class WorkerPool:
 
         timeout: seconds from the moment the worker has the call; time in which it waits for a processor does not count
         (`evaluators.process.Charge`), but ten times the limit is the end. Raises TaskError (the candidate's fault),
-        Timeout, Crash, OutOfMemory, or Unavailable (ours).
+        Timeout, Crash, OutOfMemory, or Unavailable (ours). Where nothing of the candidate's can kill its own process (a
+        program in the language is only compiled or interpreted), a worker that was killed under the call is replaced
+        and asked again once; one that is killed twice is Unavailable.
         """
         kind = kind or (TASKS[task][0] if task in TASKS else "plain")
+        killed = 0
         while True:
             worker = self._acquire(kind)
             began = time.monotonic()
@@ -167,6 +171,16 @@ class WorkerPool:
                 frame = worker.exchange(task, payload, blobs, timeout, self._memory_bytes)
             except Stale:
                 self._retire(kind, worker)
+                continue
+            except Killed as error:
+                self._retire(kind, worker)
+                killed += 1
+                if self._closed:
+                    raise Unavailable("the worker pool was closed during the call") from None
+                if kind not in _SAFE:
+                    raise
+                if killed == 2:
+                    raise Unavailable(f"{error.message}, twice", error.log) from None
                 continue
             except WireError as error:  # nothing was sent
                 self._release(kind, worker)

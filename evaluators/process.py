@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluators import wire
-from evaluators.failures import Crash, OutOfMemory, Timeout, WorkerFailure
+from evaluators.failures import Crash, Killed, OutOfMemory, Timeout, WorkerFailure
 
 TICK_S = 0.05  # how often a running task's memory and life are looked at
 LOG_BYTES = 64 << 10  # the end of what a worker printed, kept for messages
@@ -322,7 +322,8 @@ class WorkerProcess:
         how = self._death()
         if "SIGKILL" in how and 2 * peak > memory_bytes > 0:  # the kernel was faster than our watch
             return OutOfMemory(f"the worker was killed while it held {_mib(peak)} of memory", self.log())
-        return Crash(f"the worker died under the task: {how}", self.log())
+        kind = Killed if "SIGKILL" in how else Crash
+        return kind(f"the worker died under the task: {how}", self.log())
 
 
 class Charge:

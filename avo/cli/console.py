@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -11,6 +12,11 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
+_OURS = "|".join(sorted({*_COLOURS.values(), "0"}))
+# Every control character but line ends, tabs, and the escape of one of our own colours.
+_CONTROL = re.compile(rf"(?!\x1b\[(?:{_OURS})m)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_HIDDEN = r"[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+_REORDER = re.compile(r"[\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 def width() -> int:
@@ -30,17 +36,22 @@ def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
 
 def say(text: str = "") -> None:
     """One piece of the answer, on stdout."""
-    print(printable(text), flush=True)
+    print(_upright(printable(text), sys.stdout), flush=True)
 
 
 def warn(text: str) -> None:
     """A remark beside the answer, on stderr, so that it never lands in a pipe."""
-    print(printable(text), file=sys.stderr, flush=True)
+    print(_upright(printable(text), sys.stderr), file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:
     """No control characters but line ends, tabs and our own colours: a program's text must not drive a terminal."""
-    return "".join(c if c in "\n\t\x1b" or (ord(c) >= 32 and not 0x7F <= ord(c) < 0xA0) else "�" for c in text)
+    return _CONTROL.sub("�", text)
+
+
+def _upright(text: str, stream: TextIO) -> str:
+    """On a terminal without the characters that hide or reorder others; a file gets what was written."""
+    return _REORDER.sub("�", text) if not text.isascii() and stream.isatty() else text
 
 
 def tame(text: str) -> str:
@@ -50,7 +61,9 @@ def tame(text: str) -> str:
 
 def show_json(value: Any) -> None:
     """The machine's form of an answer: one JSON document on stdout, keys in a fixed order, no NaN."""
-    print(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False), flush=True)
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    # Inside strings alone: what JSON lets stand and a terminal would obey.
+    print(re.sub(_HIDDEN, lambda m: f"\\u{ord(m[0]):04x}", text), flush=True)
 
 
 def _finite(value: Any) -> Any:
@@ -64,23 +77,69 @@ def _finite(value: Any) -> Any:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Aligned columns; the last one wraps so that a line fits the width. `right` lists right-aligned columns."""
+    """Aligned columns that fit the width: the last one wraps, others are cut where they are too long. `right` lists
+    right-aligned columns."""
     if not rows:
         return "  ".join(headers)
-    every = [list(headers), *[list(r) for r in rows]]
+    every = [[" ".join(tame(cell).split()) if cell.strip() else "" for cell in row] for row in (headers, *rows)]
     last = len(headers) - 1
-    wide = [max(len(r[c]) for r in every) for c in range(len(headers))]
+    wide = [max(cells(r[c]) for r in every) for c in range(len(headers))]
+    least = min(16, wide[last])
+    while last and sum(wide[:last]) + 2 * last + least > width() and max(wide[:last]) > 8:
+        wide[wide.index(max(wide[:last]))] -= 1
     used = sum(wide[:last]) + 2 * last
-    room = max(16, width() - used)
+    room = max(least, width() - used)
     lines = []
     for row in every:
-        parts = textwrap.wrap(row[last], room, break_on_hyphens=False) or [""]
+        parts = folded(row[last], room)
         if last in right:
-            parts = [p.rjust(min(wide[last], room)) for p in parts]
-        head = "  ".join(row[c].rjust(wide[c]) if c in right else row[c].ljust(wide[c]) for c in range(last))
+            parts = [_padded(p, min(wide[last], room), True) for p in parts]
+        head = "  ".join(_padded(cut(row[c], wide[c]), wide[c], c in right) for c in range(last))
         lines.append((head + "  " + parts[0] if last else parts[0]).rstrip())
-        lines += [(" " * used + p).rstrip() for p in parts[1:]]
+        lines += [(" " * (used) + p).rstrip() for p in parts[1:]]
     return "\n".join(lines)
+
+
+def cells(text: str) -> int:
+    """Columns that a line takes in a terminal: two for each wide character."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def cut(text: str, room: int) -> str:
+    """A line that takes at most so many columns, with an ellipsis where something is missing."""
+    if cells(text) <= room:
+        return text
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, room - 1).rstrip() + "…"
+
+
+def folded(text: str, room: int) -> list[str]:
+    """A paragraph in lines of at most so many columns, broken at blanks where that goes; never empty."""
+    if text.isascii():
+        return textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+    from rich.cells import chop_cells
+
+    lines = [""]
+    for word in text.split():
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if cells(joined) <= room:
+            lines[-1] = joined
+            continue
+        parts = chop_cells(word, room)
+        lines += parts if lines[-1] else parts[1:]
+        if not lines[0]:
+            lines[0] = parts[0]
+    return lines
+
+
+def _padded(text: str, room: int, right: bool) -> str:
+    space = " " * max(0, room - cells(text))
+    return space + text if right else text + space
 
 
 def entry(label: str, text: str, indent: int = 10) -> str:

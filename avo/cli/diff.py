@@ -23,7 +23,7 @@ def diff(
 
     Example: avo diff 1/0 1/17
     """
-    from avo.cli.console import paint, say, show_json, tame
+    from avo.cli.console import folded, paint, say, show_json, tame, width
     from avo.report.derive import change, line_diff
 
     (old_name, old, one), (new_name, new, two) = _side(a, archive), _side(b, archive)
@@ -34,7 +34,7 @@ def diff(
     if old == new:
         say("the same program")
         return
-    say(tame(change(old, new)) + "\n")
+    say("\n".join(folded(tame(change(old, new)), width())) + "\n")
     for line in line_diff(old, new, old_name, new_name).splitlines():
         colour = {"+": "green", "-": "red", "@": "dim"}.get(line[:1])
         say(paint(tame(line), colour) if colour else tame(line))

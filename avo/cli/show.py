@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from evaluators.evaluation import Evaluation
 
 
+_LINEAGE = 20  # ancestors that are named; --json has all
+
+
 def show(
     id: Annotated[str, typer.Argument(help="The start of a digest, or RUN/K such as 1/17.", metavar="ID")],
     archive: ArchiveOption = None,
@@ -51,13 +54,16 @@ def show(
 
 
 def _page(found: Candidate, evaluation: Evaluation | None, lineage: list[int], again: Evaluation | None) -> str:
-    from avo.cli.console import tame
+    from avo.cli.console import folded, tame, width
 
-    parts = [f"candidate {found.digest}  (run {found.run}, proposal {found.k}, by {tame(found.agent)})"]
+    parts = folded(f"candidate {found.digest}  (run {found.run}, proposal {found.k}, by {tame(found.agent)})", width())
     if len(lineage) > 1:
-        parts.append("lineage: " + " -> ".join(map(str, lineage)))
+        names = [str(k) for k in lineage]
+        if len(names) > _LINEAGE:
+            names[_LINEAGE // 2 : -_LINEAGE // 2] = [f"({len(names) - _LINEAGE} more)"]
+        parts += folded("lineage: " + " -> ".join(names), width())
     if found.rationale:
-        parts.append("why: " + tame(found.rationale))
+        parts += folded("why: " + tame(found.rationale), width())
     if found.prompts:
         parts.append("prompts: " + tame(found.prompts))
     parts.append("")

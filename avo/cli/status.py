@@ -30,7 +30,8 @@ def status(
         show_json(facts)
         return
     state = facts["state"] + (f" ({facts['ended']})" if facts["ended"] and facts["ended"] != facts["state"] else "")
-    say(entry("run", f"{facts['run']}: {facts['target']} on {facts['hardware']}, agent {facts['agent']}, {state}"))
+    what = f"{facts['run']}: {facts['target']} on {facts['hardware']}, agent {facts['agent']}, {state}"
+    say(entry("run", tame(what)))
     if facts["holder"]:
         say(entry("writer", tame(facts["holder"])))
     for other in facts["members"]:

@@ -66,7 +66,7 @@ def _children(model: ReportModel, shown: list[Candidate]) -> dict[int | None, li
 
 def _lines(model: ReportModel, shown: list[Candidate]) -> list[str]:
     """What leads to the best stands in one column on the left; what branches off it is drawn to the right."""
-    from avo.cli.console import tame, width
+    from avo.cli.console import cut, tame, width
     from avo.report.derive import ancestors
 
     best, children = model.best(model.kind), _children(model, shown)
@@ -76,7 +76,7 @@ def _lines(model: ReportModel, shown: list[Candidate]) -> list[str]:
     waiting = [(c, "", "") for c in reversed(children.get(None, []))]
     while waiting:
         c, lead, later = waiting.pop()
-        lines.append(tame(f"{lead}{_said(c, model, best)}"[: width()].rstrip()))
+        lines.append(cut(tame(f"{lead}{_said(c, model, best)}").replace("\n", " "), width()).rstrip())
         below = children.get(c.k, [])
         if not below:
             continue

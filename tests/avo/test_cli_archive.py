@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 from report_sample import sample
+from rich.cells import cell_len
 
+from archive.archive import open_archive
 from avo import metrics
+from evaluators.evaluation import Evaluation, GateResult, Status
 
 PARTS = Path(__file__).parents[1] / "plugin_package" / "avo_example"
 
@@ -117,3 +120,34 @@ def test_the_figures_of_the_field() -> None:
     share = metrics.sol_score(model)
     assert share is not None and model.speed_of_light is not None
     assert share == pytest.approx(getattr(best.score, model.kind) / model.speed_of_light, rel=1e-6)
+
+
+def test_strange_names_fit_the_terminal_and_leave_it_alone(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """Names as an imported archive may bring them: long, wide, with control characters and turned writing."""
+    odd = "</script>\x1b[2J \u202eturned\u202c 核心并行\t\nnext line 🚀 \x9b "
+    where = str(tmp_path / "odd 核 [x].db")
+    with open_archive(where) as archive:
+        for _ in range(2):
+            run = archive.create_run(
+                target="t" * 60 + " 核", hardware="h\x1b[2J", agent="agent " * 12, seed=1, jobs=1, judge="j"
+            )
+            with archive.claim(run.id) as writer:
+                for k in range(5):
+                    parents = [k - 1] if k else []
+                    agent = "核" * 40 + odd
+                    writer.add_candidate(
+                        k, f"{k:02x}" * 8, f"kernel {odd * k}", agent=agent, parents=parents, rationale=odd * 5
+                    )
+                    gates = (GateResult(gate="parse", passed=False, message=odd),)
+                    writer.record_evaluation(k, Evaluation(status=Status.PARSE_ERROR, gates=gates, message=odd * 4))
+                writer.release("steps", odd)
+    for verb in ("log", "log 1", "show 1/2", "diff 1/1 1/2", "tree 1", "status 1", "compare 1 2", "report --no-html"):
+        told = cli(*verb.split(), "--archive", where)
+        assert told.code == 0, told.err
+        assert not {"\x1b", "\x9b", "\x07"} & set(told.out), verb
+        program = told.out.find("\nprogram\n") if verb.startswith("show") else told.out.find("\n--- ")
+        lines = (told.out[:program] if program > 0 else told.out).splitlines()
+        assert not [line for line in lines if cell_len(line) > 80], verb
+        if "--no-html" not in verb and "diff" not in verb:
+            answer = cli(*verb.split(), "--archive", where, "--json").out
+            assert json.loads(answer) and not {"\x1b", "\x9b", "\u202e"} & set(answer), verb

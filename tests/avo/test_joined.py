@@ -119,6 +119,7 @@ def test_one_that_is_killed_is_replaced(where: str, tmp_path: Path, first: bool)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_members_that_come_and_go(where: str, tmp_path: Path) -> None:
     """Thirty kills among three processes, each replaced by a new one."""
     steps, jobs, log, rng = 200, 6, tmp_path / "done.log", random.Random(5)

@@ -130,6 +130,30 @@ def test_a_crash_costs_its_own_call_alone(pool):
     assert pool.call("echo", {}, timeout=10).result["payload"] == {}
 
 
+def test_a_worker_that_somebody_kills_is_replaced_and_asked_again():
+    with WorkerPool(1, extra=DOUBLES) as pool:
+        pids = [pool.call("echo", {}, timeout=10).result["pid"]]
+
+        def kill(times):
+            for _ in range(times):
+                while not pool.pids() or pool.pids()[0] in pids:
+                    time.sleep(0.01)
+                time.sleep(0.5)  # it is at the task by then
+                pids.append(pool.pids()[0])
+                os.kill(pids[-1], signal.SIGKILL)
+
+        for times in (1, 2):
+            pids[:] = []
+            killer = threading.Thread(target=kill, args=(times,))
+            killer.start()
+            if times == 1:
+                assert pool.call("sleep", {"seconds": 2}, timeout=20).result is not None
+            else:
+                with pytest.raises(Unavailable, match="killed by SIGKILL, twice"):
+                    pool.call("sleep", {"seconds": 20}, timeout=60)
+            killer.join()
+
+
 def test_memory_is_watched(pool):
     with pytest.raises(OutOfMemory, match="the limit is 400 MiB") as failure:
         pool.call("eat_memory", {"step": 4 << 20}, timeout=30)
