@@ -136,7 +136,7 @@ def judged(judge: RawDeviceEvaluator, item: Item, simulate: bool, chip: Any) -> 
         "outside_us": [round(w.detail["clock_outside_s"] * 1e6, 2) for w in found.workloads],
         **{f"{key}_us": [[round(c * 1e6, 2) for c in p] for p in facts.get(key, [])] for key in ("clocks", "tails")},
         "told_us": round(1e6 * facts["told_s"], 2) if "told_s" in facts else None,
-        **{key: facts.get(key) for key in ("holds", "threads", "aten", "ghost", "launches")},
+        **{key: facts.get(key) for key in ("holds", "threads", "aten", "ghost", "launches", "work", "played")},
         "gate_seconds": {g.gate: round(g.seconds, 2) for g in found.gates},
         "seconds": round(seconds, 2),
     }
@@ -172,7 +172,8 @@ def main() -> None:
             told = row["naive"] or {"correct": "-", "us": None}
             times = f"naive {told['us']}/{told.get('flushed_us')} us {told['correct']}; judge {row['us']} us"
             times += f"; {row['seconds']} s"
-            print(f"{item.kind:8}{item.name:20}{row['status']:12}{times}; {row['message'][:150]}", flush=True)
+            work = str(row["work"])[:60]
+            print(f"{item.kind:8}{item.name:26}{row['status']:12}{times}; {work}; {row['message'][:150]}", flush=True)
             if len(rows) == 3 and not given.only and all(r["status"] not in ("ok", "suspicious") for r in rows):
                 raise SystemExit("three honest kernels failed: nothing can be learned here")
     attacks = [r for r in rows if r["corpus"] == "attacks"]

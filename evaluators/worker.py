@@ -30,6 +30,8 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "interpret": ("interpret", "evaluators.cpu", "interpret_task"),
     "raw_load": ("raw", "evaluators.integrity.child", "load_task"),
     "raw_run": ("raw", "evaluators.integrity.child", "run_task"),
+    "raw_tape": ("raw", "evaluators.integrity.child", "tape_task"),
+    "raw_play": ("raw", "evaluators.integrity.child", "play_task"),
     "raw_put": ("raw", "evaluators.integrity.child", "put_task"),
     "raw_time": ("raw", "evaluators.integrity.child", "time_task"),
     "device_facts": ("device", "evaluators.device_tasks", "facts_task"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import os
 import sys
 import threading
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 ENTRY = "run"
 _KEPT = 16  # outputs of calls before that are looked at again
+_LONGEST = 500_000  # characters of a tape
 SETTLE_S = 0.02  # after the return, before the outputs are looked at again
 
 
@@ -53,7 +55,13 @@ def prepare() -> None:
     """Imports all that a run needs. Called once, in the template that candidates' processes are copies of."""
     import torch
 
-    for module in ("evaluators.compiler", "evaluators.cpu", "evaluators.guards", "evaluators.integrity.child_device"):
+    for module in (
+        "evaluators.compiler",
+        "evaluators.cpu",
+        "evaluators.guards",
+        "evaluators.integrity.child_device",
+        "evaluators.integrity.tape",
+    ):
         __import__(module)
     if os.environ.get("TRITON_INTERPRET") == "1":
         __import__("evaluators.interpreter")
@@ -110,6 +118,55 @@ def load_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str
         raise CandidateError(f"the file has no function {ENTRY!r}; it needs `def {ENTRY}(*inputs, **params)`")
     _State.run, _State.path = run, module.__file__ or ""
     return {"awaitable": inspect.iscoroutinefunction(run)}, []
+
+
+def tape_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """{inputs, params} and the inputs' bytes -> {tape} of a call, or {missing: why there is none}; see `tape`."""
+    import torch
+
+    from evaluators.cpu import _complaint
+    from evaluators.integrity.tape import NotTaped, Recorder
+
+    if _State.device is not None:
+        inputs = _State.device.put(payload["inputs"], blobs)
+    else:
+        inputs = [_place(row, data)[0] for row, data in zip(payload["inputs"], blobs, strict=True)]
+    recorder = Recorder()
+    _State.launches.ghost, _State.launches.recorder = False, recorder
+    try:
+        for _ in range(2):  # the first one compiles, tunes, and makes what is kept
+            recorder.begin(inputs)
+            with warnings.catch_warnings(), np.errstate(all="ignore"), torch.no_grad(), recorder:
+                warnings.simplefilter("ignore")
+                result = _State.run(*inputs, **payload["params"])
+        outputs = list(result) if isinstance(result, tuple | list) else [result]
+        tape = recorder.tape(outputs)
+        length = len(json.dumps(tape))
+        if length > _LONGEST:
+            raise NotTaped(f"a tape of {length} characters")
+    except NotTaped as no:
+        return {"missing": str(no)}, []
+    except MemoryError:
+        raise
+    except BaseException as error:
+        raise CandidateError(_complaint(error, _State.path)) from None
+    finally:
+        _State.launches.recorder = None
+    return {"tape": tape}, []
+
+
+def play_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """{tape, library} -> {launches}, or {missing}. From now on calls play it; no candidate was ever loaded here."""
+    from evaluators.integrity.tape import NotTaped, Player
+
+    assert not _State.path, "a candidate was loaded here"
+    try:
+        where = _State.device.name if _State.device is not None else "cpu"
+        player = Player(payload["tape"], where, bool(payload["library"]))
+    except (NotTaped, CandidateError) as no:
+        return {"missing": str(no)[:400]}, []
+    _State.run = player.run
+    return {"launches": player.launches}, []
 
 
 def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:

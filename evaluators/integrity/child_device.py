@@ -340,12 +340,12 @@ def put_call(device: Device, payload: dict[str, Any], blobs: Sequence[bytes]) ->
 
 
 def time_call(device: Device, run: Any, path: str, payload: dict[str, Any]) -> Any:
-    """{params, calls, cold, take: [begin, end) rows of each output} -> the clocks a call, and those rows' bytes.
+    """{params, calls, cold, ghost, take: [begin, end) rows of each output} -> the clocks a call, and those rows' bytes.
 
     The bytes are copied on the current stream right after the clocks have stopped: what is not done by then is missed.
     """
     inputs = [device.held[f"{r['name']} {r['dtype']} {r['shape']}"][1] for r in device.rows]
-    device.launches.ghost = False
+    device.launches.ghost = bool(payload.get("ghost"))
     outputs: list[Any] = []
 
     def step() -> None:

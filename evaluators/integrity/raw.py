@@ -142,7 +142,8 @@ class RawEvaluator:
 
     def promote(self, text: str, target: Target, hardware: Hardware, versus: str | None = None) -> Evaluation:
         """A winner judged again on inputs of another seed, and on the hidden sizes where times are taken. SUSPICIOUS
-        where the sandbox is weaker than is accepted. versus: not asked for, its times would be of another process."""
+        where the sandbox is weaker than is accepted, or where kernels have to do the work and that is not proved.
+        versus: not asked for, its times would be of another process."""
         if not self.promotable:
             message = (
                 f"the sandbox here reaches {self.level}, {self.accept} is asked for; --accept-sandbox {self.level}"
@@ -154,7 +155,13 @@ class RawEvaluator:
         hidden = replace(job, workloads=job.hidden, hidden=job.workloads) if job.hidden else job
         found = self._again(again).evaluate(text, hidden, hardware)
         rows = tuple(w.model_copy(update={"detail": {**w.detail, "hidden": True}}) for w in found.workloads)
-        return found.model_copy(update={"workloads": rows})
+        found = found.model_copy(update={"workloads": rows})
+        gate = found.gate("integrity")
+        work = gate.evidence.get("work", PROVED) if gate is not None else PROVED
+        if found.status is Status.OK and work != PROVED:
+            message = f"that its kernels do the work is {work}; a person has to look before it is promoted"
+            return found.model_copy(update={"status": Status.SUSPICIOUS, "message": message})
+        return found
 
     @property
     def key(self) -> str:
@@ -255,7 +262,10 @@ def _integrity(case: _Case, pool: WorkerPool) -> dict[str, Any]:
     facts["threads"] = [facts["threads"][0], facts["threads"][-1]]
     found = rules.breaches(facts)
     if not found and case.target.torch == "glue":
-        facts["ghost"] = _without_kernels(case, pool)
+        if "work" not in facts:
+            facts["work"], facts["ghost"] = _whose_work(case, pool)
+        if facts["work"] != PROVED:
+            facts["ghost"] = _without_kernels(case, pool)
         found = rules.breaches(facts)
     if found:
         raise Rejected(found[0].rule.status, found[0].seen, {**facts, **rules.told(found)})
@@ -337,15 +347,83 @@ def _without_kernels(case: _Case, pool: WorkerPool) -> str:
     return "right"
 
 
-class _started:
-    """A fresh process with the candidate loaded."""
+PROVED = "proved"
 
-    def __init__(self, case: _Case, pool: WorkerPool) -> None:
-        self._case, self._pool, self._stack = case, pool, ExitStack()
+
+def _whose_work(case: _Case, pool: WorkerPool) -> tuple[str, str]:
+    """(PROVED, and whether it is "right" when no kernel runs) where the steps that a call consists of, played in a
+    process without the candidate on inputs that were drawn afterwards, give right answers; else why that is open. See
+    `tape`."""
+    rng = generator(case.seed, "tape", case.target.name, case.text)
+    workload = case.calls[0].workload
+    seen: dict[str, Any] = {"odd": [], "late": []}
+    try:
+        with _started(case, pool) as session:
+            tape = _taped(case, session, *_asked(case, _drawn(case, workload, "normal", rng)))
+        with _started(case, pool, tape) as session:
+            for distribution in ("normal", "large_logits"):
+                wrong = _one(case, session, _drawn(case, workload, distribution, rng), seen)
+                if wrong:
+                    return f"not proved: played again it is wrong, {wrong[0]}"[:300], ""
+            idle = _one(case, session, _drawn(case, workload, "normal", rng), seen, ghost=True)
+            return PROVED, "wrong" if idle else "right"
+    except _NotTaped as no:
+        return f"not proved: {no}"[:300], ""
+    except (Rejected, WorkerFailure) as failure:
+        if isinstance(failure, Unavailable):
+            raise
+        return f"not proved: {failure.message}"[:300], ""
+
+
+class _NotTaped(Exception):
+    pass
+
+
+def _taped(case: _Case, session: Session, asked: dict[str, Any], blobs: Sequence[bytes]) -> dict[str, Any]:
+    """The steps of a call, as the candidate's process tells them."""
+    try:
+        reply = session.call("raw_tape", asked, blobs, case.timeout)
+    except TaskError as error:
+        raise _NotTaped(_said(error.message)[-1]) from None
+    tape = reply.result.get("tape")
+    if not isinstance(tape, dict):
+        raise _NotTaped(str(reply.result.get("missing"))[:200])
+    return tape
+
+
+def _drawn(case: _Case, workload: Workload, distribution: str, rng: np.random.Generator) -> _Call:
+    inputs = draw_inputs(case.target, case.program.algorithm, workload, distribution, rng)
+    return _Call(workload, distribution, inputs, {})
+
+
+def _asked(case: _Case, call: _Call) -> tuple[dict[str, Any], list[bytes]]:
+    """{inputs: their form, params} and the inputs' bytes."""
+    algorithm = case.program.algorithm
+    defaults = {p.name: p.default for p in algorithm.params if p.default is not None}
+    rows, blobs = [], []
+    for tensor in algorithm.inputs:
+        dtype, value = tensor.dtype or "f32", call.inputs[tensor.name]
+        rows.append({"name": tensor.name, "dtype": dtype, "shape": list(value.shape)})
+        blobs.append(encode(value, dtype))
+    return {"inputs": rows, "params": {**defaults, **call.workload.params}}, blobs
+
+
+class _started:
+    """A fresh process with the candidate loaded, or with a tape instead of it."""
+
+    def __init__(self, case: _Case, pool: WorkerPool, tape: dict[str, Any] | None = None) -> None:
+        self._case, self._pool, self._tape, self._stack = case, pool, tape, ExitStack()
 
     def __enter__(self) -> Session:
         with ExitStack() as opening:
             session = opening.enter_context(self._pool.session(self._case.kind))
+            if self._tape is not None:
+                asked = {"tape": self._tape, "library": self._case.target.torch == "any"}
+                reply = session.call("raw_play", asked, (), self._case.timeout)
+                if "launches" not in reply.result:
+                    raise _NotTaped(str(reply.result.get("missing"))[:200])
+                self._stack = opening.pop_all()
+                return session
             try:
                 session.call("raw_load", {"source": self._case.text}, (), self._case.timeout)
             except TaskError as error:
@@ -361,23 +439,11 @@ class _started:
 def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost: bool = False) -> list[str]:
     """What is wrong with one call's outputs; what else was seen goes to `seen`. ghost: no kernel runs."""
     algorithm = case.program.algorithm
-    defaults = {p.name: p.default for p in algorithm.params if p.default is not None}
-    params = {**defaults, **call.workload.params}
-    rows, blobs = [], []
-    for tensor in algorithm.inputs:
-        dtype, value = tensor.dtype or "f32", call.inputs[tensor.name]
-        rows.append({"name": tensor.name, "dtype": dtype, "shape": list(value.shape)})
-        blobs.append(encode(value, dtype))
+    asked, blobs = _asked(case, call)
     sizes = extents(algorithm, call.workload)
     most = _ROOM + 16 * sum(math.prod(sizes[a] for a in t.axes or ()) for t in algorithm.outputs)
     try:
-        asked = {
-            "inputs": rows,
-            "params": params,
-            "inplace": sorted(case.target.inplace.values()),
-            "ghost": ghost,
-            "most": most,
-        }
+        asked |= {"inplace": sorted(case.target.inplace.values()), "ghost": ghost, "most": most}
         reply = session.call("raw_run", asked, blobs, case.timeout, most)
     except TaskError as error:
         return [_said(error.message)[-1]]
@@ -399,7 +465,7 @@ def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost
     reasons += [f"something was written outside of {name}" for name in facts.strayed]
     call.reused = bool(facts.reused)
     reasons += [f"output {i} of a call before was overwritten; outputs have to be new tensors" for i in facts.reused]
-    return reasons + _numbers(case, call, params, facts.outputs)
+    return reasons + _numbers(case, call, asked["params"], facts.outputs)
 
 
 def _said(message: str) -> list[str]:

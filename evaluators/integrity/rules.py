@@ -117,6 +117,15 @@ def _outside(facts: Facts) -> str | None:
     return f"its process tells {theirs * 1e6:.4g} us a call, seen from outside it takes {mine * 1e6:.4g} us"
 
 
+def _forged(facts: Facts) -> str | None:
+    """The time that its process tells against that of the same steps in a process of the judge."""
+    odd = [(told, played) for told, played in facts["played"] if played is not None and played > CLOCKS * told + TAIL_S]
+    if not odd:
+        return None
+    told, played = odd[0]
+    return f"its process tells {told * 1e6:.4g} us, the same steps take {played * 1e6:.4g} us in a process of the judge"
+
+
 # What is certain comes first.
 RULES = (
     Rule("lazy output", 1, Status.GAMING, ("odd",), _lazy),
@@ -129,6 +138,7 @@ RULES = (
     Rule("two clocks", 2, Status.SUSPICIOUS, ("clocks",), _clocks),
     Rule("work after the end", 1, Status.SUSPICIOUS, ("tails",), _tails),
     Rule("clock outside", 1, Status.SUSPICIOUS, ("parent_s", "told_s"), _outside),
+    Rule("time of the same steps", 1, Status.SUSPICIOUS, ("played",), _forged),
     Rule("threads", 1, Status.SUSPICIOUS, ("threads",), _threads),
 )
 

@@ -34,6 +34,11 @@ _GLUE = frozenset(
 )
 
 
+def is_glue(operator: Any) -> bool:
+    """Of torch's operators: memory, views, casts, and elementwise arithmetic."""
+    return operator._schema.name in _GLUE or torch.Tag.pointwise in operator.tags
+
+
 class Calls:
     """aten operators that are no glue -> how often they were called on something larger than SMALL."""
 
@@ -51,15 +56,24 @@ class _Mode(TorchDispatchMode):
         self._calls = calls
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func._schema.name
-        if name not in _GLUE and torch.Tag.pointwise not in func.tags and _largest(args) > SMALL:
-            self._calls.note(name)
+        if not is_glue(func) and largest(args) > SMALL:
+            self._calls.note(func._schema.name)
         return func(*args, **(kwargs or {}))
 
 
-def _largest(args: Any) -> int:
-    flat = (a for arg in args for a in (arg if isinstance(arg, list | tuple) else (arg,)))
-    return max((a.numel() for a in flat if isinstance(a, torch.Tensor)), default=SMALL + 1)
+def largest(args: Any) -> int:
+    """Elements of the largest tensor among them, lists and tuples of them included; SMALL + 1 where there is none."""
+    flat: list[int] = []
+
+    def gather(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            flat.append(value.numel())
+        elif isinstance(value, list | tuple):
+            for part in value:
+                gather(part)
+
+    gather(args)
+    return max(flat, default=SMALL + 1)
 
 
 # Ways of a tensor's values to the host, where NumPy or Python would do the work.
@@ -120,6 +134,7 @@ class Launches:
     def __init__(self) -> None:
         self.count = 0
         self.ghost = False
+        self.recorder: Any = None  # a `tape.Recorder`, told of each launch
         self.inside = 0  # a kernel runs: in the interpreter that is Python, which reads tensors through NumPy
 
     def install(self) -> None:
@@ -133,9 +148,17 @@ class Launches:
                 self.count += 1
                 if self.ghost:
                     return None
-            return compiled(kernel, *args, **kwargs)
+            with self._told(kernel, args, kwargs):
+                return compiled(kernel, *args, **kwargs)
 
         jit.JITFunction.run = launch
+        interpreted = interpreter.InterpretedFunction.run
+
+        def interpret(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+            with self._told(kernel, args, kwargs):
+                return interpreted(kernel, *args, **kwargs)
+
+        interpreter.InterpretedFunction.run = interpret
         original = interpreter.GridExecutor.__call__
 
         def call(executor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -149,3 +172,11 @@ class Launches:
                 self.inside -= 1
 
         interpreter.GridExecutor.__call__ = call
+
+    def _told(self, kernel: Any, args: Any, kwargs: Any) -> contextlib.AbstractContextManager[Any]:
+        if self.recorder is None or kwargs.get("warmup"):
+            return contextlib.nullcontext()
+        given = {key: value for key, value in kwargs.items() if key not in ("grid", "warmup")}
+        self.recorder.launch(kernel, args, given, kwargs.get("grid"))
+        paused: contextlib.AbstractContextManager[Any] = self.recorder.paused()
+        return paused

@@ -1,0 +1,472 @@
+"""What a call of a raw candidate asked for, written down and played again where no candidate has ever been.
+
+The facts that a candidate's process reports can be forged by the candidate. This can not: it hands over a list of steps
+(glue operators, launches of Triton kernels with their sources) *before* new inputs are drawn. A clean process, which
+never loads the candidate, plays the steps on them, and the parent judges the numbers. Where they are right, kernels and
+glue do the work, whatever the candidate's own process says; and on a device the clean process can take the time.
+
+A tape that cannot be made or played (a graph, work in NumPy, a tensor from nowhere) proves nothing against anybody.
+`Recorder` runs in the candidate's process, `Player` in the clean one. There the kernels' sources are read as a list of
+allowed things: names of `triton.language`, arithmetic, loops, a few methods of tensors. No other Python gets through.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from evaluators.compiler import load_source
+from evaluators.integrity.watching import SMALL, is_glue, largest
+
+MOST_STEPS = 2000
+_TORCH = ("dtype", "layout", "memory_format")
+
+
+class NotTaped(Exception):
+    """Why there is no tape, or why it is not played."""
+
+
+# Values -------------------------------------------------------------------------------------------
+
+
+def _encoded(value: Any, tensor: Callable[[torch.Tensor], Any]) -> Any:
+    if isinstance(value, tl.constexpr):
+        value = value.value
+    if value is None or isinstance(value, bool | str):
+        return ["v", value]
+    if isinstance(value, int):
+        return ["v", int(value)]
+    if isinstance(value, float):
+        return ["f", repr(float(value))]
+    if isinstance(value, torch.Tensor):
+        return tensor(value)
+    if isinstance(value, list | tuple):
+        return ["l" if isinstance(value, list) else "u", [_encoded(v, tensor) for v in value]]
+    if isinstance(value, tl.dtype):
+        return ["tl", str(value.name)]
+    if isinstance(value, torch.device):
+        return ["device", value.type]
+    for kind in _TORCH:
+        if isinstance(value, getattr(torch, kind)):
+            return ["torch", str(value).removeprefix("torch.")]
+    raise NotTaped(f"an argument of type {type(value).__name__}")
+
+
+def _decoded(value: Any, tensors: Mapping[int, torch.Tensor], device: str) -> Any:
+    kind, content = value
+    if kind == "v" and (content is None or isinstance(content, bool | str | int)):
+        return content
+    if kind == "f":
+        return float(content)
+    if kind == "t":
+        return tensors[int(content)]
+    if kind == "c":
+        dtype, shape, values = content
+        return torch.tensor(values, dtype=_decoded(["torch", dtype], {}, device)).reshape(shape)
+    if kind in ("l", "u"):
+        row = [_decoded(v, tensors, device) for v in content]
+        return row if kind == "l" else tuple(row)
+    if kind == "device":
+        return torch.device("cpu" if content == "cpu" else device)
+    found = getattr(torch if kind == "torch" else tl, str(content), None)
+    if kind == "torch" and isinstance(found, tuple(getattr(torch, k) for k in _TORCH)):
+        return found
+    if kind == "tl" and isinstance(found, tl.dtype):
+        return found
+    raise NotTaped("a value of no known kind")
+
+
+def _references(value: Any) -> Iterator[int]:
+    kind, content = value
+    if kind == "t":
+        yield content
+    elif kind in ("l", "u"):
+        for part in content:
+            yield from _references(part)
+
+
+# Recording ----------------------------------------------------------------------------------------
+
+
+class Recorder(TorchDispatchMode):
+    """Enter it around a call. The first call that it sees is taken for a warm-up: of that only what made tensors which
+    a later call uses is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps: list[dict[str, Any]] = []
+        self._places: dict[int, int] = {}
+        self._kept: list[Any] = []  # what lives keeps its id
+        self._kernels: dict[int, tuple[int, dict[str, Any]]] = {}
+        self._paused = False
+        self._before: list[dict[str, Any]] = []
+        self._inputs: list[int] = []
+        self._streams: set[int] = set()
+        self.missing = ""
+
+    def begin(self, inputs: Sequence[torch.Tensor]) -> None:
+        self._before, self._steps, self.missing = [*self._before, *self._steps], [], ""
+        self._streams = set()
+        self._inputs = [self._place(x) for x in inputs]
+
+    def _known(self, tensor: torch.Tensor) -> Any:
+        """A few numbers from the host are written down; what is larger has to come from a step."""
+        if id(tensor) not in self._places and tensor.device.type == "cpu" and tensor.numel() <= SMALL:
+            return ["c", [str(tensor.dtype).removeprefix("torch."), list(tensor.shape), tensor.reshape(-1).tolist()]]
+        return ["t", self._place(tensor)]
+
+    def _place(self, tensor: torch.Tensor) -> int:
+        if id(tensor) not in self._places:
+            self._places[id(tensor)] = len(self._places)
+            self._kept.append(tensor)
+        return self._places[id(tensor)]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not self._paused and func.name() not in _SILENT:
+            self._add("op", func.name(), {}, args, kwargs or {}, result)
+        return result
+
+    def launch(self, kernel: Any, args: Any, kwargs: Mapping[str, Any], grid: Any) -> None:
+        """A kernel's launch, before it happens."""
+        try:
+            names = list(kernel.arg_names)
+            bound = {**dict(zip(names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in names}}
+            options = {k: v for k, v in kwargs.items() if k not in names and k in _OPTIONS and v is not None}
+            grid = grid({**_defaults(kernel), **bound}) if callable(grid) else grid
+            if id(kernel) not in self._kernels:
+                self._kernels[id(kernel)] = len(self._kernels), _kernel(kernel)
+                self._kept.append(kernel)
+            where = {"kernel": self._kernels[id(kernel)][0], "grid": [int(n) for n in grid], "options": options}
+        except NotTaped as no:
+            self.missing = self.missing or str(no)
+            return
+        if torch.cuda.is_available():
+            self._streams.add(torch.cuda.current_stream().stream_id)
+        self._add("launch", "", where, (), bound, None)
+
+    def _add(self, kind: str, name: str, more: dict[str, Any], args: Any, kwargs: Any, result: Any) -> None:
+        results = result if isinstance(result, list | tuple) else [result]
+        try:
+            step = {
+                "kind": kind,
+                "name": name,
+                **more,
+                "args": _encoded(tuple(args), self._known),
+                "kwargs": {key: _encoded(value, self._known) for key, value in kwargs.items()},
+                "out": [self._place(r) if isinstance(r, torch.Tensor) else None for r in results],
+            }
+        except NotTaped as no:
+            self.missing = self.missing or f"{name or 'a launch'}: {no}"
+            return
+        if len(self._steps) < MOST_STEPS:
+            self._steps.append(step)
+        else:
+            self.missing = f"more than {MOST_STEPS} steps"
+
+    class _Pause:
+        def __init__(self, recorder: Recorder) -> None:
+            self._recorder = recorder
+
+        def __enter__(self) -> None:
+            self._recorder._paused = True
+
+        def __exit__(self, *_: object) -> None:
+            self._recorder._paused = False
+
+    def paused(self) -> _Pause:
+        """While a kernel runs: in the interpreter that is torch's work too."""
+        return self._Pause(self)
+
+    def tape(self, outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """Of the last call. Raises NotTaped."""
+        if self.missing:
+            raise NotTaped(self.missing)
+        for output in outputs:
+            if id(output) not in self._places:
+                raise NotTaped("an output that no step made")
+        steps = [*self._needed(outputs), *self._steps]
+        kernels = [kernel for _, kernel in sorted(self._kernels.values(), key=lambda row: row[0])]
+        ends = [self._places[id(o)] for o in outputs]
+        streams = len(self._streams)
+        return {"inputs": self._inputs, "steps": steps, "kernels": kernels, "outputs": ends, "streams": streams}
+
+    def _needed(self, outputs: Sequence[torch.Tensor]) -> list[dict[str, Any]]:
+        """Steps of calls before that made tensors which this call uses."""
+        known = set(self._inputs)
+        wanted: set[int] = set()
+        for step in self._steps:
+            wanted |= _used(step) - known
+            known |= {o for o in step["out"] if o is not None}
+        wanted |= {self._places[id(o)] for o in outputs} - known
+        known = set(self._inputs)
+        found = []
+        for step in reversed(self._before):
+            made = {o for o in step["out"] if o is not None} - _used(step)
+            if step["kind"] == "op" and made & wanted:
+                found.append(step)
+                wanted = (wanted - made) | (_used(step) - known)
+        return [*map(self._scratch, sorted(wanted)), *found[::-1]]
+
+    def _scratch(self, place: int) -> dict[str, Any]:
+        """A tensor that no step made: the memory alone, without what lay in it."""
+        tensor = next(t for t in self._kept if self._places.get(id(t)) == place)
+        storage = tensor.untyped_storage()
+        return {
+            "kind": "scratch",
+            "name": "",
+            "args": ["u", []],
+            "kwargs": {},
+            "out": [place],
+            "storage": storage.data_ptr(),
+            "bytes": storage.nbytes(),
+            "of": _encoded((tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()), _nowhere),
+        }
+
+
+_SILENT = ("aten::record_stream",)  # a word to the allocator
+_OPTIONS = (
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "maxnreg",
+    "enable_fp_fusion",
+    "waves_per_eu",
+    "matrix_instr_nonkdim",
+)
+
+
+def _used(step: Mapping[str, Any]) -> set[int]:
+    return set(_references(step["args"])) | {r for value in step["kwargs"].values() for r in _references(value)}
+
+
+def _defaults(kernel: Any) -> dict[str, Any]:
+    signature = inspect.signature(kernel.fn)
+    return {n: p.default for n, p in signature.parameters.items() if p.default is not inspect.Parameter.empty}
+
+
+def _kernel(kernel: Any) -> dict[str, Any]:
+    """Its source, with those of the functions that it calls and the constants and modules that it names."""
+    functions: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    modules: dict[str, str] = {}
+
+    def gather(name: str, function: Any) -> None:
+        source = textwrap.dedent(inspect.getsource(function))
+        functions[name] = source
+        tree = ast.parse(source).body[0]
+        assert isinstance(tree, ast.FunctionDef)
+        for free in sorted(_free(tree)):
+            if free in functions or free in constants or free in modules:
+                continue
+            if free not in function.__globals__:
+                if hasattr(builtins, free):
+                    continue
+                raise NotTaped(f"kernel {name}: {free} is no global name")
+            value = function.__globals__[free]
+            if isinstance(value, ModuleType):
+                modules[free] = value.__name__
+            elif hasattr(value, "fn") and hasattr(value, "arg_names"):
+                inner = value.fn
+                if inner.__module__.startswith("triton.language"):
+                    raise NotTaped(f"kernel {name}: {free} was imported from {inner.__module__}")
+                gather(free, inner)
+            else:
+                constants[free] = _encoded(value, _nowhere)
+
+    gather(kernel.fn.__name__, kernel.fn)
+    return {"entry": kernel.fn.__name__, "functions": functions, "constants": constants, "modules": modules}
+
+
+def _nowhere(tensor: torch.Tensor) -> Any:
+    raise NotTaped("a tensor in a kernel's globals")
+
+
+def _free(function: ast.FunctionDef) -> set[str]:
+    named = {n.id for part in function.body for n in ast.walk(part) if isinstance(n, ast.Name)}
+    return named - _bound(function)
+
+
+def _bound(function: ast.FunctionDef) -> set[str]:
+    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return stored | {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+
+
+# Playing ------------------------------------------------------------------------------------------
+
+_NODES = (
+    *(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.For, ast.While, ast.If, ast.Return, ast.Pass, ast.Assert),
+    *(ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.keyword, ast.Attribute, ast.Subscript),
+    *(ast.Slice, ast.Tuple, ast.List, ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.unaryop, ast.boolop),
+    *(ast.cmpop, ast.JoinedStr, ast.FormattedValue),
+)
+_BUILTINS = ("range", "min", "max", "abs", "float", "int", "bool", "len")
+_METHODS = (
+    *("to", "dtype", "element_ty", "shape", "T", "type", "reshape", "view", "trans", "permute", "broadcast_to", "cast"),
+    *("expand_dims", "value", "sum", "max", "min", "argmax", "argmin", "xor_sum", "cumsum", "ravel", "numel", "scalar"),
+    *("primitive_bitwidth", "sigmoid", "softmax", "load", "store", "logical_and", "logical_or", "split", "flip"),
+)
+_MODULES = ("triton", "triton.language")
+
+
+def _checked(name: str, source: str, known: set[str], modules: Mapping[str, str]) -> ast.FunctionDef:
+    """The function, if there is nothing in it but what a kernel needs. Raises NotTaped."""
+    body = ast.parse(source).body
+    if len(body) != 1 or not isinstance(body[0], ast.FunctionDef):
+        raise NotTaped(f"kernel {name} is no function")
+    function = body[0]
+    every = function.args
+    if every.vararg or every.kwarg or any(not isinstance(d, ast.Constant) for d in every.defaults):
+        raise NotTaped(f"kernel {name}: its parameters")
+    for argument in (*every.posonlyargs, *every.args, *every.kwonlyargs):
+        constant = argument.annotation is not None and ast.unparse(argument.annotation).endswith("constexpr")
+        argument.annotation = ast.parse("tl.constexpr", mode="eval").body if constant else None
+    function.decorator_list, function.returns, function.name = [], None, name
+    bound = _bound(function)
+    for part in function.body:
+        for node in ast.walk(part):
+            if not isinstance(node, _NODES):
+                raise NotTaped(f"kernel {name}: {type(node).__name__} in it")
+            if isinstance(node, ast.Name) and node.id not in bound | known | set(_BUILTINS) | set(modules):
+                raise NotTaped(f"kernel {name}: the name {node.id}")
+            if isinstance(node, ast.Name) and node.id.startswith("__"):
+                raise NotTaped(f"kernel {name}: the name {node.id}")
+            if isinstance(node, ast.Attribute) and not _plain(node, modules, bound):
+                raise NotTaped(f"kernel {name}: {ast.unparse(node)[:60]}")
+    return function
+
+
+def _plain(node: ast.Attribute, modules: Mapping[str, str], bound: set[str]) -> bool:
+    """A method of a tensor, or something of `triton.language` that is no module."""
+    chain, inner = [node.attr], node.value
+    while isinstance(inner, ast.Attribute):
+        chain.append(inner.attr)
+        inner = inner.value
+    if not (isinstance(inner, ast.Name) and inner.id in modules and inner.id not in bound):
+        return node.attr in _METHODS
+    found: Any = {"triton": triton, "triton.language": tl}[modules[inner.id]]
+    for at, name in enumerate(reversed(chain)):
+        if isinstance(found, ModuleType):
+            if name.startswith("_") or not found.__name__.startswith("triton"):
+                return False
+            found = getattr(found, name, None)
+        elif name not in _METHODS:
+            return False
+        else:
+            return at > 0
+    if found is None:
+        return False
+    if isinstance(found, ModuleType):  # a part of a longer name, which is looked at as a whole
+        return found.__name__.startswith("triton.language")
+    home = getattr(found, "__module__", None) or getattr(type(found), "__module__", "")
+    return str(home).startswith(("triton.language", "triton._utils", "triton._C", "triton")) and not (
+        str(home).startswith(("triton.runtime.driver", "triton.tools"))
+    )
+
+
+class Player:
+    """`run` does what the tape says, and nothing else. Raises NotTaped for a tape with anything else in it.
+
+    library: any of torch's operators may be in it, not glue alone.
+    """
+
+    def __init__(self, tape: Mapping[str, Any], device: str, library: bool = False) -> None:
+        try:
+            self._device, self._library = device, library
+            self._memory: dict[int, torch.Tensor] = {}  # what lives on between calls
+            self._inputs = [int(i) for i in tape["inputs"]]
+            self._outputs = [int(i) for i in tape["outputs"]]
+            self._kernels = [self._load(row) for row in tape["kernels"]]
+            self._steps = [self._step(row) for row in tape["steps"]]
+            self.launches = sum(row["kind"] == "launch" for row in tape["steps"])
+        except (LookupError, TypeError, ValueError, AttributeError, SyntaxError, RecursionError) as error:
+            raise NotTaped(f"{type(error).__name__}: {error}"[:200]) from None
+
+    def _load(self, row: Mapping[str, Any]) -> Any:
+        modules = dict(row["modules"])
+        if not set(modules.values()) <= set(_MODULES) or any(not n.isidentifier() for n in modules):
+            raise NotTaped(f"modules {sorted(modules.values())}")
+        known = {*row["functions"], *row["constants"]}
+        lines = ["import triton", "import triton.language as tl"]
+        lines += [f"import {where} as {name}" for name, where in modules.items()]
+        for name, value in row["constants"].items():
+            if not name.isidentifier():
+                raise NotTaped("a constant without a name")
+            kind, content = value
+            if kind not in ("v", "f", "tl"):
+                raise NotTaped(f"the constant {name}")
+            shown = f"float({content!r})" if kind == "f" else repr(content)
+            _decoded(value, {}, self._device)
+            lines.append(f"{name} = tl.{content}" if kind == "tl" else f"{name} = tl.constexpr({shown})")
+        for name, source in row["functions"].items():
+            function = _checked(name, source, known, modules)
+            lines += ["", "", "@triton.jit", ast.unparse(ast.fix_missing_locations(function))]
+        return getattr(load_source("\n".join(lines) + "\n"), row["entry"])
+
+    def _step(self, row: Mapping[str, Any]) -> Callable[[dict[int, torch.Tensor]], None]:
+        args, kwargs, out = row["args"], row["kwargs"], [None if o is None else int(o) for o in row["out"]]
+        device = self._device
+        if row["kind"] == "launch":
+            kernel = self._kernels[int(row["kernel"])]
+            grid = tuple(int(n) for n in row["grid"])
+            options = {k: v for k, v in row["options"].items() if k in _OPTIONS and isinstance(v, int | bool)}
+
+            def launch(tensors: dict[int, torch.Tensor]) -> None:
+                kernel[grid](**{k: _decoded(v, tensors, device) for k, v in kwargs.items()}, **options)
+
+            return launch
+        if row["kind"] == "scratch":
+            dtype, shape, strides, offset = _decoded(row["of"], {}, device)
+            storage, size = int(row["storage"]), int(row["bytes"])
+
+            def lay(tensors: dict[int, torch.Tensor]) -> None:
+                if storage not in self._memory:
+                    self._memory[storage] = torch.zeros(size, dtype=torch.uint8, device=device)
+                tensors[out[0]] = self._memory[storage].view(dtype).as_strided(shape, strides, offset)  # type: ignore[index]
+
+            return lay
+        operator = _operator(str(row["name"]), self._library)
+
+        def operate(tensors: dict[int, torch.Tensor]) -> None:
+            named = {key: _decoded(value, tensors, device) for key, value in kwargs.items()}
+            result = operator(*_decoded(args, tensors, device), **named)
+            for place, made in zip(out, result if isinstance(result, list | tuple) else [result], strict=True):
+                if place is not None and isinstance(made, torch.Tensor):
+                    tensors[place] = made
+
+        return operate
+
+    def run(self, *inputs: torch.Tensor, **params: Any) -> tuple[torch.Tensor, ...]:
+        """The candidate's `run`, as it was recorded: shapes and params are those of that call."""
+        tensors = dict(zip(self._inputs, inputs, strict=True))
+        for step in self._steps:
+            step(tensors)
+        return tuple(tensors[i] for i in self._outputs)
+
+
+def _operator(name: str, library: bool) -> Any:
+    """One of torch's. One that is no glue takes a few numbers only, unless `library`. Raises NotTaped."""
+    space, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    found = getattr(getattr(torch.ops.aten, base, None), overload or "default", None) if space == "aten" else None
+    if not isinstance(found, torch._ops.OpOverload):
+        raise NotTaped(f"the operator {name}")
+    if library or is_glue(found):
+        return found
+
+    def small(*args: Any, **kwargs: Any) -> Any:
+        if largest((args, tuple(kwargs.values()))) > SMALL:
+            raise RuntimeError(f"the operator {name}, which is no glue")
+        return found(*args, **kwargs)
+
+    return small

@@ -1,0 +1,158 @@
+"""Whose work it is: the steps of a call, played where the candidate has never been."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from dsl.hardware import hardware
+from evaluators.evaluation import Status
+from evaluators.integrity.raw import PROVED, RawEvaluator
+from evaluators.integrity.tape import NotTaped, Player, Recorder
+from evaluators.targets import target
+
+HERE = Path(__file__).parent
+CPU = hardware("cpu")
+SOFTMAX = target("softmax")
+
+# It hides what it asks of torch from those who watch, and its kernel is needed: it copies the answer.
+HIDDEN = """
+import sys
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def run(x):
+    answer = torch.softmax(x.float(), -1).to(x.dtype)
+    sys.modules["evaluators.integrity.child"]._State.calls.found.clear()
+    y = torch.empty_like(x)
+    copy[(triton.cdiv(x.numel(), 1024),)](answer, y, x.numel(), BLOCK=1024)
+    return y
+"""
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with RawEvaluator(seed=5) as one:
+        yield one
+
+
+def work(found):
+    return found.gate("integrity").evidence["work"]
+
+
+@pytest.mark.parametrize("name", ["triton_rows", "counter_reset", "two_kernels", "small_bookkeeping"])
+def test_the_work_of_honest_kernels_is_proved(judge, name):
+    found = judge.evaluate((HERE / "honest" / f"{name}.py").read_text(), SOFTMAX, CPU)
+    assert found.status is Status.OK and work(found) == PROVED, found.message or work(found)
+    assert found.gate("integrity").evidence["ghost"] == "wrong"
+
+
+def test_who_hides_a_library_call_is_not_proved_and_not_promoted(judge):
+    found = judge.evaluate(HIDDEN, SOFTMAX, CPU)
+    assert found.status is Status.OK, found.message  # what it hides is hidden
+    assert "not proved" in work(found) and "no glue" in work(found)
+    with RawEvaluator(seed=6, accept="process") as other:
+        again = other.promote(HIDDEN, SOFTMAX, CPU)
+    assert again.status is Status.SUSPICIOUS and "a person has to look" in again.message
+
+
+def test_a_decoy_is_seen_where_it_cannot_see_us(judge):
+    job = replace(target("softmax"), name="plain")
+    text = HIDDEN.replace("torch.softmax(x.float(), -1).to(x.dtype)", "x * 1").replace("(answer, y,", "(x, y,")
+    assert judge.evaluate(text, job, CPU).status is Status.INCORRECT
+
+
+class _Fake:
+    """A kernel of a tape, as one might be handed over."""
+
+    def __init__(self, source, constants=(), modules=(("tl", "triton.language"),)):
+        self.row = {
+            "entry": "k",
+            "functions": {"k": source},
+            "constants": dict(constants),
+            "modules": dict(modules),
+        }
+
+    def player(self):
+        return Player({"inputs": [0], "outputs": [0], "kernels": [self.row], "steps": []}, "cpu")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import os",
+        "x.handle.data.tofile('/tmp/x')",
+        "x.__class__",
+        "open('x')",
+        "eval('1')",
+        "tl.core.os.system('true')",
+        "tl.core.builtins.open('x')",
+        "torch.softmax(x, 0)",
+        "[c for c in x]",
+        "(lambda: 0)()",
+        "getattr(tl, 'load')",
+        "tl._experimental",
+        "__import__('os')",
+        "try:\n        pass\n    finally:\n        pass",
+    ],
+)
+def test_a_kernel_with_other_python_in_it_is_not_played(body):
+    with pytest.raises(NotTaped):
+        _Fake(f"def k(x):\n    {body}\n").player()
+
+
+def test_what_else_is_not_played():
+    for source, more in (
+        ("def k(x=print()):\n    pass\n", {}),
+        ("def k(*x):\n    pass\n", {}),
+        ("class k:\n    pass\n", {}),
+        ("def k(x):\n    pass\n", {"modules": (("os", "os"),)}),
+        ("def k(x):\n    pass\n", {"constants": (("a\nimport os\nb", ["v", 1]),)}),
+        ("def k(x):\n    pass\n", {"constants": (("a", ["tl", "load"]),)}),
+    ):
+        with pytest.raises(NotTaped):
+            _Fake(source, **more).player()
+    _Fake("def k(x, N: tl.constexpr):\n    tl.store(x + tl.arange(0, N), tl.exp(tl.load(x)))\n").player()
+
+
+def test_operators_that_are_no_glue_are_not_played():
+    recorder, x = Recorder(), torch.randn(40, 30)
+    recorder.begin([x])
+    with recorder:
+        y = torch.softmax(x * 2, -1)
+    tape = recorder.tape([y])
+    other = torch.randn(40, 30)
+    with pytest.raises(RuntimeError, match="no glue"):
+        Player(tape, "cpu").run(other)
+    (played,) = Player(tape, "cpu", library=True).run(other)
+    assert torch.equal(played, torch.softmax(other * 2, -1))
+    tape["steps"][0]["name"] = "prim::device"
+    with pytest.raises(NotTaped):
+        Player(tape, "cpu")
+    for nonsense in ({}, {"inputs": 1}, {**tape, "kernels": 3}, {**tape, "steps": [{"kind": "op"}]}):
+        with pytest.raises(NotTaped):
+            Player(nonsense, "cpu")
+
+
+def test_memory_from_before_is_memory_alone():
+    kept = torch.full((8, 8), 3.0)
+    large = torch.full((16, 16), 3.0)
+    recorder, x = Recorder(), torch.ones(16, 16)
+    recorder.begin([x])
+    with recorder:
+        y = x + large
+        z = x[:8, :8] + kept  # few enough numbers to be written down
+    first, second = Player(recorder.tape([y, z]), "cpu").run(torch.ones(16, 16))
+    assert first.unique().tolist() == [1.0] and second.unique().tolist() == [4.0]
