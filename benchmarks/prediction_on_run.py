@@ -44,10 +44,10 @@ def take(archive: str, run: int, name: str) -> Path:
         "target": model.target.name,
         "chip": model.chip.name,
         "device": {k: device[k] for k in kept if k in device},
-        "regime": {**(environment.get("regime") or {}), "rounds": "one segment, then a race of up to 6 ABBA blocks"},
+        "regime": {**(environment.get("regime") or {}), "rounds": "a look, then a race in pairs (docs/measuring.md)"},
         "versions": {k: v for k, v in model.versions.items() if k not in ("platform", "executable")},
         "date": str(record.created_at)[:10],
-        "command": f"avo evolve --target {model.target.name} --hw {model.chip.name} --minutes 4 --jobs 12",
+        "command": _command(record.config.get("given") or {}),
         "workloads": workloads,
         "rows": rows,
     }
@@ -55,6 +55,14 @@ def take(archive: str, run: int, name: str) -> Path:
     path = RUNS / f"{name}.json"
     path.write_text(json.dumps(data, separators=(",", ":")) + "\n", encoding="utf-8")
     return path
+
+
+def _command(given: dict[str, Any]) -> str:
+    """What was asked for, as a command line."""
+    said = ["avo evolve", f"--target {given['target']}", f"--hw {given['hw']}"]
+    said += [f"--workloads {name}" for name in given.get("workloads") or {} if not name.isdigit()]
+    said += [f"--{name} {given[name]}" for name in ("steps", "minutes", "seed", "jobs") if given.get(name) is not None]
+    return " ".join(said)
 
 
 def ranks(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

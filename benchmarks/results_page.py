@@ -43,6 +43,7 @@ GOALS: dict[tuple[str, str], tuple[tuple[str, float, str], ...]] = {
     ("softmax", "public"): _NORM,
 }
 PLAIN = ("plain Triton", "plain lazy")
+SEARCHED = "search"  # the part of tables whose program `avo evolve` found from the naive seed
 
 
 def tables(chip: str) -> list[dict[str, Any]]:
@@ -277,7 +278,8 @@ def page(chip: str, items: list[dict[str, Any]], kept: list[tuple[str, list[str]
     intro = (
         "Written by `python benchmarks/results_page.py` from `benchmarks/data/`; do not edit. Every ratio is of one "
         "run, in one regime, arms in turns, with its 95% interval; above 1 is faster. Programs are the schedules of "
-        f"`configs/candidates/{chip}.toml`, written by hand from what is known to be good on the chip; those that were "
+        f"`configs/candidates/{chip}.toml`, written by hand from what is known to be good on the chip, but for sizes marked "
+        "*search*: `avo evolve` found these programs from the naive seed (the runs are below). Those that were "
         f"the best somewhere are in `configs/champions/{chip}/`. They were chosen on the samples that are shown, which "
         "flatters a little, and an interval of so few rounds is narrower than the truth."
     )
@@ -372,7 +374,9 @@ def _capital(text: str) -> str:
 
 
 def _summary(item: dict[str, Any], found: Benchmark) -> str:
-    goals = GOALS.get((found.target, item["set"]), ()) if not item.get("part") else ()
+    goals = GOALS.get((found.target, item["set"]), ()) if item.get("part") in (None, "", SEARCHED) else ()
+    if item.get("part") == SEARCHED and found.target == "attention":
+        goals = (("best", 1.08, "1.08x cuDNN"), *goals)
     verdicts = []
     for over, ratio, _ in goals:
         reached = _reached(found, over)
