@@ -278,8 +278,8 @@ def page(chip: str, items: list[dict[str, Any]], kept: list[tuple[str, list[str]
     intro = (
         "Written by `python benchmarks/results_page.py` from `benchmarks/data/`; do not edit. Every ratio is of one "
         "run, in one regime, arms in turns, with its 95% interval; above 1 is faster. Programs are the schedules of "
-        f"`configs/candidates/{chip}.toml`, written by hand from what is known to be good on the chip, but for sizes marked "
-        "*search*: `avo evolve` found these programs from the naive seed (the runs are below). Those that were "
+        f"`configs/candidates/{chip}.toml`, written by hand from what is known to be good on the chip, but for sizes "
+        "marked *search*: `avo evolve` found these programs from the naive seed (the runs are below). Those that were "
         f"the best somewhere are in `configs/champions/{chip}/`. They were chosen on the samples that are shown, which "
         "flatters a little, and an interval of so few rounds is narrower than the truth."
     )
