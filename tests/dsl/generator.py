@@ -168,7 +168,7 @@ def attention(w: Writer) -> list[V]:
     elif kind < 0.4:
         s = V(f"{w.ref(s)} + {w.input((m, n)).text}", s.axes, level=ROUGH, size=8)
     full = True
-    for _ in range(w.rng.choice((0, 1, 1, 2, 2))):
+    for _ in range(w.rng.choice((0, 1, 2, 2))):
         s, kept = masked(w, w.let(s), m, n, batch)
         full = full and kept and s.level == ROUGH
     if len(w.masks) > 1 and "suffix" in w.masks:  # it keeps other columns than the rest
@@ -384,7 +384,8 @@ def _crossed(x: V, y: V, k: str) -> bool:
     return bool(set(x.axes) - set(y.axes)) and bool(set(y.axes) - set(x.axes)) and x is not y
 
 
-PLANS = (rows, gemm, attention, backward, blocks, reads, wild, attention, gemm, wild)
+# attention often: it alone draws masks, of which there are many kinds
+PLANS = (rows, gemm, attention, backward, blocks, reads, wild, attention, gemm, wild, attention, attention)
 
 
 def scheduled(case: Case, edits: int | None = None) -> Program:

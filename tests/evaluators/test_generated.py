@@ -68,16 +68,26 @@ def test_two_thousand_programs(pool: WorkerPool, capsys: pytest.CaptureFixture[s
     tally: Counter[str] = Counter()
     fates = Counter(judge(pool, seed, tally) for seed in range(10_000, 12_300))
     with capsys.disabled():
-        print("\n", dict(fates))
-        for kind, words in WORDS.items():
-            print(f"{kind}: " + ", ".join(f"{w} {tally[w]}" for w in words))
+        print("\n" + table(fates, tally))
     assert fates["agreed"] >= 2000 and fates["rejected"] <= fates.total() // 2, fates
     rare = {w: tally[w] for words in WORDS.values() for w in words if tally[w] < 25}
     assert not rare, f"too rare to prove anything: {rare}"
 
 
+def table(fates: Counter[str], tally: Counter[str]) -> str:
+    """What became of the programs, and in how many of those that agreed each word occurs."""
+    lines = [", ".join(f"{n} {fate}" for fate, n in sorted(fates.items())), "", "| kind | in how many programs |"]
+    lines += ["|---|---|"]
+    for kind, words in WORDS.items():
+        shown = ", ".join(
+            f"`{w}` {tally[w]}".replace("|", "\\|") for w in sorted(set(words), key=lambda w: (tally[w], w))
+        )
+        lines.append(f"| {kind} | {shown} |")
+    return "\n".join(lines)
+
+
 def _survey(first: int, last: int) -> None:
-    """The fates of the programs of these seeds, their words, and each failure, as lines of JSON: to look for more."""
+    """Each failure among the programs of these seeds as a line of JSON, then the table: to look for more."""
     import json
 
     fates: Counter[str] = Counter()
@@ -89,7 +99,7 @@ def _survey(first: int, last: int) -> None:
             except Exception as wrong:
                 fates["failed"] += 1
                 print(json.dumps({"seed": seed, "wrong": f"{type(wrong).__name__}: {str(wrong)[:1500]}"}), flush=True)
-    print(json.dumps({"fates": fates, "tally": tally}))
+    print(table(fates, tally))
 
 
 if __name__ == "__main__":
