@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dsl import mistakes, named_functions, work
+from dsl import accuracy, mistakes, named_functions, work
 from dsl.elaborate import elaborate
 from dsl.meaning import evaluate
 from dsl.parser import grammar_text, parse
@@ -38,11 +39,19 @@ def test_there_are_programs():
 
 
 def test_the_table_of_functions_is_complete_and_its_costs_are_those_of_the_work_model():
-    rows = re.findall(r"^\| `(\w+)` \|.*\| (\d+) \+ (\d+) \|$", PAGE, re.M)
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (\d+) \+ (\d+) \| (.*) \|$", PAGE, re.M)
     assert {r[0] for r in rows} == set(named_functions.FUNCTIONS)
-    for name, exps, alu in rows:
+    for name, exps, alu, error in rows:
+        assert error == accuracy.stated(name)
         expected = (0, 2) if name == "clamp" else work._COSTS.get(name, (0, 1))
         assert (int(exps), int(alu)) == expected, name
+
+
+def test_no_error_that_was_measured_is_above_the_stated_one():
+    measured = json.loads((Path(__file__).parents[2] / "benchmarks/data/function_errors_h200.json").read_text())
+    assert set(measured["errors"]) == set(accuracy.ERRORS) and measured["device"] == "NVIDIA H200"
+    for name, stated in accuracy.ERRORS.items():
+        assert measured["errors"][name][stated.kind] <= stated.most, name
 
 
 def test_every_function_with_axes_is_named():

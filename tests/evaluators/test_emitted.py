@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dsl.accuracy import ERRORS
 from dsl.diagnostics import ProgramError
 from dsl.hardware import hardware
 from dsl.lowering import lower
+from dsl.named_functions import FUNCTIONS
 from dsl.parser import parse
 from evaluators.cpu import Tensor, interpret
 from evaluators.inputs import decode, encode
@@ -43,6 +45,22 @@ def check(pool: WorkerPool, name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", FAMILY)
 def test_the_emitted_source_keeps_the_value(pool: WorkerPool, name: str, seed: int) -> None:
     check(pool, name, seed)
+
+
+def test_every_function_keeps_its_stated_error(pool: WorkerPool) -> None:
+    """In the interpreter, whose primitives are nearly exact: it is the emitted formulas that are held here."""
+    rng = np.random.default_rng(0)
+    for name, stated in ERRORS.items():
+        text = f"kernel t\nin x[r c] f32\nout y[r c] f32\ny = {name}(x)\n"
+        lowered = lower(parse(text), hardware("h200"))
+        x = np.float32(np.concatenate([rng.uniform(-20, 20, 512), np.exp(rng.uniform(-20, 3, 512))]).reshape(8, 128))
+        x = np.abs(x) if name in ("log", "log2", "sqrt", "rsqrt") else x
+        (got,) = interpret(
+            pool, lowered.source, lowered.entry, [Tensor("x", "f32", x.shape, encode(x, "f32"))], {}
+        ).outputs
+        wanted = FUNCTIONS[name](np.float64(x))
+        size = np.abs(wanted) if stated.kind == "relative" else np.maximum(1.0, np.abs(wanted))
+        assert (np.abs(decode(got.data, got.dtype, got.shape) - wanted) <= stated.most * size).all(), name
 
 
 @pytest.mark.parametrize("share", [2, 4, 8])
