@@ -39,8 +39,10 @@ def errors(program: Program, hw: Hardware | None = None, sizes: Sizes | None = N
 def _wrong(program: Program, hw: Hardware | None, sizes: Sizes | None) -> list[Diagnostic]:
     graph, found = elaborate(program)
     found = [*found, *_kernels(program)]
+    kernels = anatomies(program) if not any(d.severity == "error" for d in found) else None
+    found += _order(program, kernels)
     whole = not any(d.severity == "error" for d in found)
-    found += schedule_diagnostics(program, hw, sizes, anatomies(program) if whole else None)
+    found += schedule_diagnostics(program, hw, sizes, kernels if whole else None)
     return found + (list(_contractions(graph, hw)) if whole else [])
 
 
@@ -100,9 +102,14 @@ def _named_chips(block: Block) -> tuple[Hardware, ...]:
     return tuple(hw for hw in HARDWARE.values() if hw.name in names or hw.arch in names)
 
 
+def _bare(program: Program) -> Span:
+    """Where the block that names the kernels stands."""
+    return next((b.span for b in program.schedule.blocks if not b.writes), Span())
+
+
 def _kernels(program: Program) -> Iterator[Diagnostic]:
     """Rules 16 and 18: what the `kernels` line and the heads of blocks name."""
-    at = next((b.span for b in program.schedule.blocks if not b.writes), Span())
+    at = _bare(program)
     assigned = [t.name for s in program.algorithm.statements for t in s.targets]
     place: dict[str, int] = {}
     writes = kernels_of(program)
@@ -132,7 +139,6 @@ def _kernels(program: Program) -> Iterator[Diagnostic]:
                 at,
                 fix=f"`kernels ... | {pair} | ...`",
             )
-    yield from _order(program, writes, at)
     seen: set[int] = set()
     for block in program.schedule.blocks:
         index = _index(block, writes)
@@ -158,13 +164,12 @@ def _kernels(program: Program) -> Iterator[Diagnostic]:
             seen.add(index)
 
 
-def _order(program: Program, writes: tuple[tuple[str, ...], ...], at: Span) -> Iterator[Diagnostic]:
-    """A kernel may read only what an earlier one stored."""
+def _order(program: Program, kernels: tuple[Anatomy, ...] | None) -> Iterator[Diagnostic]:
+    """A kernel may read only what an earlier one stored. `kernels` None: what they read is not known."""
+    writes, at = kernels_of(program), _bare(program)
     place = {name: i for i, names in enumerate(writes) for name in names}
-    for i in range(len(writes) if len(writes) > 1 else 0):
-        graph, _ = elaborate(program, i)
-        read = {t.attr for out in graph.outputs.values() for t in out.walk() if t.op == "input"}
-        for name in sorted(read & place.keys()):
+    for i, kernel in enumerate(kernels or ()):
+        for name in sorted({load.tensor for load in kernel.loads} & place.keys()):
             if place[name] > i:
                 what = " ".join(writes[i])
                 yield Diagnostic(

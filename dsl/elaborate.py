@@ -6,9 +6,10 @@ import keyword
 import math
 
 from dsl.algebra import bottomless
+from dsl.assembly import walk
 from dsl.diagnostics import Diagnostic, nearest
 from dsl.schedule import kernels_of
-from dsl.syntax import Binary, Bool, Call, Expr, Name, Number, Program, Read, Span, Statement, Tensor, Unary
+from dsl.syntax import Algorithm, Binary, Bool, Call, Expr, Name, Number, Program, Read, Span, Statement, Tensor, Unary
 from dsl.terms import DTYPES, INTEGERS, Axis, Graph, Term
 
 UNARY = [
@@ -44,9 +45,31 @@ FUNCTIONS = (*ARITY, *REDUCTIONS, *SCANS, *SELECTIONS, *COLLECTIVES, "quantize",
 def elaborate(program: Program, kernel: int | None = None) -> tuple[Graph, list[Diagnostic]]:
     """The graph of the whole program, or of one kernel: what other kernels store is then an input.
 
-    Where diagnostics hold an error the graph may be incomplete and must not be lowered.
+    Where diagnostics hold an error the graph may be incomplete and must not be lowered. The graph is the caller's own:
+    checking, counting and lowering each take one, so what was made of an algorithm is kept for a while.
     """
-    return _Elaborator(program, kernel).run()
+    key = (id(program.algorithm), program.schedule.kernels if kernel is not None else (), kernel)
+    known = _recent.get(key)
+    if known is None or known[0] is not program.algorithm:
+        if len(_recent) >= 100:
+            _recent.clear()
+        known = _recent[key] = (program.algorithm, *_Elaborator(program, kernel).run())
+    return known[1].copy(), list(known[2])
+
+
+# By the algorithm's identity: to hash it would cost as much as to elaborate it. The algorithm is kept, so that no other
+# one comes to have its identity.
+_recent: dict[tuple[int, tuple[tuple[str, ...], ...], int | None], tuple[Algorithm, Graph, list[Diagnostic]]] = {}
+
+
+def _needed(algorithm: Algorithm, writes: tuple[str, ...], stored: set[str]) -> set[str]:
+    """What a kernel computes: the names that it writes and all they are made of, short of what others store."""
+    found: set[str] = set(writes)
+    for s in reversed(algorithm.statements):
+        if any(t.name in found for t in s.targets):
+            found |= {x.id if isinstance(x, Name) else x.tensor for x in walk(s.value) if isinstance(x, Name | Read)}
+            found -= stored
+    return found
 
 
 class _Stop(Exception):
@@ -60,12 +83,16 @@ class _Elaborator:
         self.diagnostics: list[Diagnostic] = []
         self.stored: set[str] = set()
         self.writes: tuple[str, ...] = tuple(t.name for t in self.algorithm.outputs)
+        self.whole: Graph | None = None  # of a kernel: what it is cut from
         if kernel is not None:
             kernels = kernels_of(program)
             self.writes = kernels[kernel]
             self.stored = {n for i, k in enumerate(kernels) if i != kernel for n in k} - set(self.writes)
+            self.needed = _needed(self.algorithm, self.writes, self.stored)
+            self.whole, wrong = elaborate(program)
+            if any(d.severity == "error" for d in wrong):
+                self.whole = None  # what it says of stored names may be wrong too
         self.out = {t.name: t for t in self.algorithm.outputs}
-        self.declared: dict[str, tuple[str, ...]] = {}  # the axes of each name as its own line orders them
 
     # Declarations -------------------------------------------------------------------------------------------------
 
@@ -111,7 +138,7 @@ class _Elaborator:
                 self.error("axis-repeated", f"`{t.name}` names an axis twice", t.span, fix="read by position: t[i (e)]")
             dtype = self.dtype(t.dtype or "f32", t.span)
             g.tensors[t.name] = (t.axes or (), dtype)
-            self.declared[t.name] = t.axes or ()
+            g.shapes[t.name] = g.tensors[t.name]
         g.inputs = tuple(t.name for t in a.inputs)
 
         for s in a.statements:
@@ -126,7 +153,10 @@ class _Elaborator:
                 self.speakable(t.name, "a name", t.span)
                 taken[t.name] = "already assigned"
             try:
-                self.statement(s)
+                if self.whole is None or any(t.name in self.needed for t in s.targets):
+                    self.statement(s)
+                else:
+                    self.elsewhere(s, self.whole)
             except _Stop:
                 for t in s.targets:  # later uses of a name that failed are not errors of their own
                     g.names.setdefault(t.name, g.make("unknown", (), t.name, t.axes or ()))
@@ -137,6 +167,13 @@ class _Elaborator:
             self.error("no-output", "the kernel declares no output", a.span, fix="out y[...] bf16")
         g.outputs = {n: g.names[n] for n in self.writes if n in g.names}
         return g, self.diagnostics
+
+    def elsewhere(self, s: Statement, whole: Graph) -> None:
+        """A statement that this kernel does not compute: what it may read of it is in memory."""
+        for t in s.targets:
+            if t.name in self.stored:
+                self.store(t.name, *whole.shapes[t.name], whole.names[t.name], whole)
+                self.graph.lines.setdefault(self.graph.names[t.name], s.span)
 
     def statement(self, s: Statement) -> None:
         g = self.graph
@@ -205,16 +242,23 @@ class _Elaborator:
                 )
         # rule 17: f32 where nothing was declared; what is no float stays what it is
         dtype = target.dtype or (term.dtype if term.dtype in ("bool", "i32") else "f32")
-        self.declared[target.name] = axes
-        if target.name in self.stored or target.name in self.writes:
-            g.tensors[target.name] = (axes, dtype)
+        g.shapes[target.name] = (axes, dtype)
         if target.name in self.stored:
-            g.undeclared |= {target.name} if not term.declared else set()
-            g.bottomless |= {target.name} if bottomless(g, term) else set()
-            g.masked |= {target.name} if bottomless(g, term, inputs=False) else set()
-            term = g.make("input", (), target.name, axes, dtype)
-        g.names[target.name] = term
-        g.lines.setdefault(term, span)
+            self.store(target.name, axes, dtype, term, g)
+        else:
+            if target.name in self.writes:
+                g.tensors[target.name] = (axes, dtype)
+            g.names[target.name] = term
+        g.lines.setdefault(g.names[target.name], span)
+
+    def store(self, name: str, axes: tuple[str, ...], dtype: str, term: Term, of: Graph) -> None:
+        """A name that another kernel writes, an input of this one. `term`: its value, in the graph `of`."""
+        g = self.graph
+        g.shapes[name] = g.tensors[name] = (axes, dtype)
+        g.undeclared |= {name} if not term.declared else set()
+        g.bottomless |= {name} if bottomless(of, term) else set()
+        g.masked |= {name} if bottomless(of, term, inputs=False) else set()
+        g.names[name] = g.make("input", (), name, axes, dtype)
 
     def quantize(self, s: Statement, call: Call) -> None:
         """Rule 12: s = amax / L over the axes or blocks that s lacks; q = x / s, rounded half to even."""
@@ -321,7 +365,7 @@ class _Elaborator:
         if tensor.op in ("index", "extent", "param"):
             self.error("not-a-tensor", f"`{e.tensor}` is no tensor and cannot be read by position", e.span)
             raise _Stop
-        axes = self.declared.get(e.tensor, tensor.axes)
+        axes = g.shapes[e.tensor][0] if e.tensor in g.shapes else tensor.axes
         if len(e.indices) != len(axes):
             self.error(
                 "read-rank",

@@ -296,7 +296,7 @@ def _skips(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effective
                 "skip-without-stream", f"`skip {name}`: nothing is streamed", item.span, fix="add a `stream` line"
             )
         elif name not in kernel.booleans:
-            yield Diagnostic("skip-not-bool", f"`{name}` is no bool of this program", item.span, legal=", ".join(good))
+            yield Diagnostic("skip-not-bool", f"`{name}` is no bool of this kernel", item.span, legal=", ".join(good))
         elif name not in good:
             yield Diagnostic(
                 "skip-changes",

@@ -7,7 +7,7 @@ a value's axes and dtype are facts of its term.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dsl.syntax import Expr, Param, Span
@@ -54,16 +54,19 @@ class Term:
 
     def walk(self) -> Iterator[Term]:
         """Every term below and including this one, once, operands first."""
-        seen: set[int] = set()
-        stack: list[tuple[Term, bool]] = [(self, False)]
+        seen: set[Term] = set()
+        done: set[Term] = set()
+        stack = [self]
         while stack:
-            term, done = stack.pop()
-            if done:
+            term = stack[-1]
+            if term not in seen and term.args:
+                seen.add(term)
+                stack.extend(term.args[::-1])
+                continue
+            stack.pop()
+            if term not in done:
+                done.add(term)
                 yield term
-            elif id(term) not in seen:
-                seen.add(id(term))
-                stack.append((term, True))
-                stack.extend((a, False) for a in reversed(term.args))
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ class Axis:
 class Graph:
     """A kernel's algorithm as terms. `tensors`: axes and dtype of everything stored in memory that it reads or writes.
 
-    `names`: the term of each statement's left side; `lines`: where each term was first written. Of what is stored,
+    `names`: the term of each statement's left side; `shapes`: the axes of each name as its line orders them, and the
+    dtype that it is stored in; `lines`: where each term was first written. Of what is stored,
     `bottomless` may hold -inf, in `masked` a mask puts it there, and the lines of `undeclared` name no dtype, so that
     storing them changes nothing.
     """
@@ -95,6 +99,7 @@ class Graph:
     inputs: tuple[str, ...] = ()
     outputs: dict[str, Term] = field(default_factory=dict)
     names: dict[str, Term] = field(default_factory=dict)
+    shapes: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     lines: dict[Term, Span] = field(default_factory=dict)
     rank: str | None = None
     bottomless: set[str] = field(default_factory=set)
@@ -117,6 +122,23 @@ class Graph:
             term = Term(op, args, attr, axes, dtype, declared)
             self._interned[key] = term
         return term
+
+    def copy(self) -> Graph:
+        """The same terms in a graph that may grow on its own."""
+        return replace(
+            self,
+            axes=dict(self.axes),
+            params=dict(self.params),
+            tensors=dict(self.tensors),
+            outputs=dict(self.outputs),
+            names=dict(self.names),
+            shapes=dict(self.shapes),
+            lines=dict(self.lines),
+            bottomless=set(self.bottomless),
+            masked=set(self.masked),
+            undeclared=set(self.undeclared),
+            _interned=dict(self._interned),
+        )
 
     # Small constructors, used by elaboration and by the rewrites of the lowering.
 
@@ -141,15 +163,17 @@ class Graph:
 
     def align(self, *terms: Term) -> tuple[tuple[Term, ...], tuple[str, ...]]:
         """Rule 3: where operands carry both a coarse and its fine axis, the coarse one is read at the fine one."""
-        union: list[str] = []
-        for t in terms:
-            union += [a for a in t.axes if a not in union]
+        union = list(dict.fromkeys(a for t in terms for a in t.axes))
         fine_of: dict[str, str] = {}
         for c in union:
+            if c not in self.axes or self.axes[c].fine is None:
+                continue
             # the finest axis present, so that chains end where the operator's result does
             for f in union:
                 if self.coarse_over(c, f) and (c not in fine_of or self.coarse_over(fine_of[c], f)):
                     fine_of[c] = f
+        if not fine_of:
+            return terms, tuple(union)
         aligned = tuple(self.refine(t, fine_of) for t in terms)
         axes = tuple(a for a in union if a not in fine_of)
         return aligned, axes

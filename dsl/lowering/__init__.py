@@ -27,11 +27,10 @@ def tile_program(program: Program, hw: Hardware, sizes: Sizes | None = None) -> 
     """
     kernels = []
     names = kernels_of(program)
+    if errors := [d for d in elaborate(program)[1] if d.severity == "error"]:
+        raise ProgramError(errors)
     for i, writes in enumerate(names):
-        graph, found = elaborate(program, kernel=i)
-        errors = [d for d in found if d.severity == "error"]
-        if errors:
-            raise ProgramError(errors)
+        graph, _ = elaborate(program, kernel=i)
         schedule = resolve(program, i, hw.arch, hw.name)
         _closed(schedule)
         exact = frozenset(a for a, n in (sizes or {}).items() if n >= LEAST_PRODUCT and n & (n - 1) == 0)

@@ -30,10 +30,8 @@ class Values(Masks):
             if key in scope.memo:
                 return scope.memo[key]
         value = self.compute(t, places)
-        running = any(
-            t_.op == "reduce" and t_ not in self.done and (t_ in self.variables or t_ in self.pivots) for t_ in t.walk()
-        )
-        if running:  # valid in this pass alone
+        running = {r for r in (*self.variables, *self.pivots) if r not in self.done}
+        if running and any(below in running for below in t.walk()):  # valid in this pass alone
             self.scopes[-1].memo[key] = value
         else:
             self.scopes[min(self.home.get(value, 0), len(self.scopes) - 1)].memo[key] = value
