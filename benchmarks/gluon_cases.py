@@ -32,6 +32,30 @@ o = sum[n](exp(c - top) * v) / total
 
 schedule
 {schedule}"""
+FP8_QK = """
+kernel attention
+in  q[b h m d] e4m3, k[b g n d] e4m3, v[b g n e] bf16
+out o[b h m e] bf16
+axis g = h // (H // G)
+param causal bool
+s[b h m n] = sum[d](q * k) * rsqrt(D)
+c[b h m n] = where(not causal or m >= n, s, -inf)
+o = sum[n](softmax[n](c) * v)
+
+schedule
+{schedule}"""
+INT8_QK = """
+kernel attention
+in  q[b h m d] int8, k[b g n d] int8, v[b g n e] bf16, qs[b h m] f32, ks[b g n] f32
+out o[b h m e] bf16
+axis g = h // (H // G)
+param causal bool
+s[b h m n] = sum[d](q * k) * qs * ks
+c[b h m n] = where(not causal or m >= n, s, -inf)
+o = sum[n](softmax[n](c) * v)
+
+schedule
+{schedule}"""
 WINDOW = """
 kernel window
 in  q[b h m d] {t}, k[b g n d] {t}, v[b g n e] {t}
@@ -152,6 +176,9 @@ CASES: dict[str, tuple[str, str, str]] = {
         edited(SCHEDULE, tile="tile m=128 n=256", hold=None, rescale="rescale speculative"),
     ),
     "wide_lazy": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=256 n=64", hold=None, rescale="rescale lazy(8)")),
+    "fp8_qk": (FP8_QK, "e4m3", edited(SCHEDULE, rescale="rescale lazy(8)")),
+    "fp8_qk_spec": (FP8_QK, "e4m3", edited(SCHEDULE, rescale="rescale speculative")),
+    "int8_qk": (INT8_QK, "int8", edited(SCHEDULE, rescale="rescale lazy(8)")),
     "l2_4": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=4MiB")),
     "l2_16": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=16MiB")),
     "l2_32": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=32MiB")),

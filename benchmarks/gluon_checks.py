@@ -15,7 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from gluon_cases import FP8, GEMM, PRODUCTS, WINDOW, build, case, dim
+from gluon_cases import FP8, FP8_QK, GEMM, INT8_QK, PRODUCTS, WINDOW, build, case, dim
 
 GARBAGE = 0x5A
 BORDER = 4096  # bytes
@@ -119,14 +119,31 @@ def _masks(name: str, m: int, n: int) -> Iterator[tuple[str, Any, Any]]:
     yield "causal", True, rows >= columns
 
 
+def given(name: str, q: Any, k: Any) -> tuple[Any, Any, list[Any], Any, Any]:
+    """(q, k and what else the kernel takes behind v, then q and k as it means them) of a case's dtype."""
+    import torch
+
+    if case(name)[0] is INT8_QK:
+        scales = [(x.double().abs().amax(-1) / 127).clamp(min=1e-6).float() for x in (q, k)]
+        a, b = ((x.float() / s[..., None]).round().to(torch.int8) for x, s in zip((q, k), scales, strict=True))
+        root = math.sqrt(q.shape[-1])
+        meant = [x.double() * s.double()[..., None] for x, s in zip((a, b), scales, strict=True)]
+        return a, b, [scales[0] / root, scales[1]], *meant
+    if case(name)[0] is FP8_QK:
+        q, k = (x.float().clamp(-448, 448).to(torch.float8_e4m3fn) for x in (q, k))
+    return q, k, [], q, k
+
+
 def check_attention(name: str, run: Callable[..., Any], torch_: Bordered, sizes: list[Any], kinds: Any) -> list[str]:
     import torch
 
-    dtype = torch.bfloat16 if case(name)[1] == "bf16" else torch.float16
+    dtype = torch.float16 if case(name)[1] == "f16" else torch.bfloat16
     worst: dict[str, float] = {}
     said, checked = [], 0
     if case(name)[0] is WINDOW:
         kinds = [x for x in kinds if "inf" not in x]  # not every row sees the first key
+    if case(name)[0] in (FP8_QK, INT8_QK):
+        kinds = [x for x in kinds if x not in ("nan", "inf", "-inf", "last")]
     for b, h, g, m, n in sizes:
         for label, argument, keep in _masks(name, m, n):
             for kind in kinds:
@@ -134,12 +151,13 @@ def check_attention(name: str, run: Callable[..., Any], torch_: Bordered, sizes:
                     torch.randn(b, x, y, dim(name), device="cuda").to(dtype) for x, y in ((h, m), (g, n), (g, n))
                 )
                 q, k, v = stressed(kind, q, k, v)
-                got, again = run(q, k, v, argument), run(q, k, v, argument)
+                q, k, more, meant_q, meant_k = given(name, q, k)
+                got, again = (run(q, k, v, *more, argument) for _ in range(2))
                 broken = torch_.broken()
-                both, more = ((x,) if torch.is_tensor(x) else x for x in (got, again))
-                right = attended(q, k, v, keep)
+                both, second = ((x,) if torch.is_tensor(x) else x for x in (got, again))
+                right = attended(meant_q, meant_k, v, keep)
                 checked += 1
-                for i, (x, y) in enumerate(zip(both, more, strict=True)):
+                for i, (x, y) in enumerate(zip(both, second, strict=True)):
                     error = same(x, right[i])
                     key = f"{kind}{' lse' if i else ''}"
                     worst[key] = max(worst.get(key, 0.0), error)

@@ -177,6 +177,7 @@ class Pending:
     a: Any
     b: Any
     acc: Any
+    whole: bool = False  # of integers
     value: Array | None = None
 
     def _early(self, *_: Any) -> Any:
@@ -189,6 +190,8 @@ class Pending:
             a, b = (np.asarray(x.data if isinstance(x, Shared) else x, dtype=np.float32) for x in (self.a, self.b))
             with np.errstate(all="ignore"):
                 self.value = _product(a, b)
+                if self.whole:
+                    self.value = np.rint(self.value).astype(np.int32)
                 if self.acc is not None:
                     acc = self.acc.value if isinstance(self.acc, Pending) else np.asarray(self.acc)
                     if acc is None:
@@ -455,7 +458,9 @@ def _init(barrier: Barrier, count: int) -> None:
 
 
 def _mma(a: Any, b: Any, acc: Any, use_acc: bool = True, is_async: bool = False) -> Pending:
-    product = Pending(_there(a), b, acc if use_acc else None)
+    whole = not isinstance(acc, Pending) and np.asarray(acc).dtype.kind == "i"
+    whole = whole or (isinstance(acc, Pending) and acc.whole)
+    product = Pending(_there(a), b, acc if use_acc else None, whole)
     _state.products.append(product)
     _turns.pause()
     return product

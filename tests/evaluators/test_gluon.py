@@ -193,6 +193,35 @@ def test_a_product_of_narrow_operands() -> None:
     assert apart(run(a, b, bias), right) < 4e-3
 
 
+def test_a_product_of_integers() -> None:
+    text = GEMM.replace("a[m k] bf16, b[k n] bf16", "a[m k] int8, b[n k] int8").replace("k=32", "k=64")
+    run = load(lowered(text.replace("gelu(sum[k](a * b) + bias)", "sum[k](a * b) * 0.01 + bias")).source).gemm
+    a, b = (torch.randint(-127, 128, (x, 80), dtype=torch.int8) for x in (140, 80))
+    bias = torch.randn(80)
+    assert apart(run(a, b, bias), (a.double() @ b.double().T) * 0.01 + bias.double()) < 4e-3
+
+
+@pytest.mark.parametrize("dtype", ["e4m3", "int8"])
+def test_narrow_scores(dtype: str) -> None:
+    """Queries and keys in 8 bits, weights and values in 16: integers with a scale for each row and each key."""
+    text = SM90.replace("q[b h m d] bf16, k[b g n d] bf16", f"q[b h m d] {dtype}, k[b g n d] {dtype}")
+    q, k, v = drawn(150, 270, True)
+    keep = torch.arange(150)[:, None] >= torch.arange(270)
+    more = []
+    if dtype == "int8":
+        text = text.replace("v[b g n e] bf16", "v[b g n e] bf16, qs[b h m] f32, ks[b g n] f32")
+        text = text.replace("rsqrt(D)", "qs * ks")
+        scales = [x.float().abs().amax(-1) / 127 for x in (q, k)]
+        q, k = ((x.float() / s[..., None]).round().to(torch.int8) for x, s in zip((q, k), scales, strict=True))
+        more = [scales[0] / math.sqrt(128), scales[1]]
+        meant = [x.double() * s.double()[..., None] for x, s in zip((q, k), scales, strict=True)]
+    else:
+        q, k = (x.to(torch.float8_e4m3fn) for x in (q, k))
+        meant = [q, k]
+    found = load(lowered(text).source, 2).attention(q, k, v, *more, True)
+    assert apart(found, attended(*meant, v, keep)[0]) < 4e-3
+
+
 def drawn_schedule(text: str, seed: int) -> str:
     """The program after eight legal edits of its schedule, roles kept."""
     rng = random.Random(seed)

@@ -36,7 +36,7 @@ REDUCTIONS = {
     of_thread = gl.max(x.reshape([x.shape[0], x.shape[1] // 8, 8]), 1)
     return gl.convert_layout(gl.max(of_thread, 1), layout)""",
 }
-BITS = {"bf16": 16, "f16": 16, "e4m3": 8, "e5m2": 8}
+BITS = {"bf16": 16, "f16": 16, "e4m3": 8, "e5m2": 8}  # of floats that others are rounded to
 
 
 @dataclass(eq=False)
@@ -180,7 +180,7 @@ class RoleBody(Body):
 
     def operand_layout(self, n: Op) -> str:
         dims, dtype = n.attr
-        return f"gl.DotOperandLayout(0, {self.layout(dims)}, {32 // BITS[dtype]})"
+        return f"gl.DotOperandLayout(0, {self.layout(dims)}, {32 // BITS.get(dtype, 8)})"
 
     def issue(self, n: Op) -> None:
         """A matrix product under way: `acc` goes on where there is one."""
@@ -198,7 +198,7 @@ class RoleBody(Body):
             self.call(f"{acc} = warpgroup_mma", [left, right, acc, "is_async=True"])
             return
         shape = ", ".join(self.length(d) for d in out.dims)
-        zero = f"gl.zeros(({shape}), gl.float32, {self.layout(out.dims)})"
+        zero = f"gl.zeros(({shape}), {TRITON_TYPES[out.dtype]}, {self.layout(out.dims)})"
         self.call(f"{self.name(out)} = warpgroup_mma", [left, right, zero, "use_acc=False", "is_async=True"])
         self.ready[out] = Text(self.name(out), ATOM, out.dims)
 

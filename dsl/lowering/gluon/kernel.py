@@ -315,8 +315,10 @@ def _descriptor(plan: Plan, a: Argument) -> str:
     return f"tiles_of({a.of}, [{block}], gl.{GLUON_TYPES[a.dtype]})"
 
 
-GLUON_TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "float8e4nv", "e5m2": "float8e5"}
-ELEMENT = {"f32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1}
+GLUON_TYPES = {
+    "f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "float8e4nv", "e5m2": "float8e5", "int8": "int8",
+}  # fmt: skip
+ELEMENT = {"f32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "int8": 1}
 assert set(GLUON_TYPES) <= set(TORCH_TYPES)
 
 

@@ -7,7 +7,7 @@ from dsl.lowering.gluon.rewrite import ONCE
 from dsl.tile import TileKernel
 
 Dims = tuple[str, ...]
-STEP = {"bf16": 16, "f16": 16, "e4m3": 32, "e5m2": 32}  # elements that one wgmma sums
+STEP = {"bf16": 16, "f16": 16, "e4m3": 32, "e5m2": 32, "int8": 32}  # elements that one wgmma sums
 
 
 class Layouts:

@@ -26,7 +26,7 @@ from dsl.tile import DotAttr, If, LoadAttr, Loop, Node, Op, TileKernel, Value
 WARPGROUP = 128
 ROWS = 64  # of one wgmma: rows that 4 warps multiply at once
 WIDEST = 256  # columns of one wgmma
-OPERANDS = ("bf16", "f16", "e4m3", "e5m2")
+OPERANDS = {"bf16": "f32", "f16": "f32", "e4m3": "f32", "e5m2": "f32", "int8": "i32"}  # and what a product of them is
 
 
 class NotSpecialised(Exception):
@@ -188,11 +188,11 @@ def _split(kernel: TileKernel) -> str:
         if op.kind == "dot":
             a, b = op.args[:2]
             attr: DotAttr = op.attr
-            if attr.dtype not in OPERANDS or attr.out != "f32":
+            if OPERANDS.get(attr.dtype) != attr.out:
                 raise NotSpecialised(f"a product of {attr.dtype} into {attr.out} has no specialised form yet")
             if split in b.dims or (set(a.dims) == {split} | set(b.dims)):
                 raise NotSpecialised(f"a product sums over `{split}`")
-            if attr.dtype in ("e4m3", "e5m2") and (attr.transpose_a or not attr.transpose_b):
+            if attr.dtype in ("e4m3", "e5m2", "int8") and (attr.transpose_a or not attr.transpose_b):
                 raise NotSpecialised("8-bit operands have to be contiguous along the axis that is summed")
     return split
 
