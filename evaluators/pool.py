@@ -257,12 +257,14 @@ class WorkerPool:
         """Has the keeper bring `n` workers of a kind up; forgives earlier failures to start."""
         if kind not in self._groups:
             raise ValueError(f"no workers of kind {kind!r}; the kinds are {', '.join(KINDS)}")
+        group = self._groups[kind]
+        if group.wanted and not self._closed:  # it runs here: every call asks, and looking for torch reads the disk
+            return
         if problem := _obstacle(kind):
             raise Unavailable(problem)
         with self._changed:
             if self._closed:
                 raise Unavailable("the worker pool is closed")
-            group = self._groups[kind]
             if group.wanted:
                 return
             group.error, group.failures, group.wanted = None, 0, True
