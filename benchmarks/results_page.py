@@ -23,6 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from published import Rates, published
+
 from avo.benchmark_page import conditions, interval, markdown, sustained
 from dsl.hardware import hardware
 from dsl.parser import parse
@@ -31,6 +34,7 @@ from evaluators.benchmark import Benchmark, Interval
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "benchmarks" / "data" / "bench"
 RUNS = ROOT / "benchmarks" / "data" / "runs"
+PUBLISHED = ROOT / "benchmarks" / "data" / "published_attention.json"
 
 # (target, set) -> what was hoped for: over what, at least what ratio of speeds, in words
 _NORM = (("best", 1.0, "1.0x torch.compile"), ("ceiling", 0.9, "0.90 of a copy"))
@@ -187,8 +191,8 @@ def _sweeps(chip: str) -> list[Path]:
     return sorted((DATA / chip / "sweeps").glob("*.json"))
 
 
-_LINE = re.compile(r"(?P<label>.+): theirs (?P<theirs>\d+) \(1\.000\), (?P<rest>.+)")
-_FORM = re.compile(r"(?P<name>\S+) (?P<rate>\d+) \((?P<ratio>[\d.]+)\)")
+_LINE = re.compile(r"(?P<label>.+): theirs (?P<theirs>\d+) \(1\.000(?:, 1\.000)?\), (?P<rest>.+)")
+_FORM = re.compile(r"(?P<name>\S+) (?P<rate>\d+) \((?P<ratio>[\d.]+)(?:, [\d.]+)?\)")  # the second is of medians
 _SIZES = re.compile(r"(?P<grouped>grouped )?(?P<kind>full|causal) ((?P<h>\d+)/(?P<g>\d+) )?(?P<b>\d+)x(?P<m>\d+)$")
 
 
@@ -301,6 +305,9 @@ def page(chip: str, items: list[dict[str, Any]], kept: list[tuple[str, list[str]
         "",
     ]
     lines += sweeps(chip)
+    lines += published(
+        ROOT / "benchmarks" / "data" / "published_attention.json", _rates(chip), hardware(chip).name.upper()
+    )
     lines += ["## What did not work", "", *[f"- {one}" for one in missing(items)], ""]
     notes = DATA / chip / "notes.md"
     if notes.exists():
@@ -320,6 +327,16 @@ def page(chip: str, items: list[dict[str, Any]], kept: list[tuple[str, list[str]
         found = Benchmark.model_validate(item["benchmark"])
         lines += [markdown(found).replace("### ", f"### {item['set']}: ", 1)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _rates(chip: str) -> Rates:
+    """Workload -> arm -> TFLOP/s, of all sweeps; of two that have an arm the newer."""
+    found: Rates = {}
+    for path in sorted(_sweeps(chip), key=lambda p: json.loads(p.read_text(encoding="utf-8"))["date"]):
+        for label, theirs, forms in sweep(path):
+            here = found.setdefault(label, {})
+            here |= {"theirs": theirs} | {name: rate for name, (rate, _) in forms.items()}
+    return found
 
 
 def sweeps(chip: str) -> list[str]:
