@@ -262,16 +262,14 @@ def runs_part() -> list[str]:
         if best is not None:
             lines.append(
                 f"- `{data['command']}`, {data['date']}, {data['device'].get('name')}: {len(data['rows'])} judged, the best "
-                f"{best[0]:.0f} TFLOP/s (geometric mean of {len(sizes)} sizes), candidate {best[1]['k']}: "
+                f"{best[0]:.0f} TFLOP/s by its races (geometric mean of {len(sizes)} sizes), candidate {best[1]['k']}: "
                 f"`{'; '.join(best[1]['schedule'])}`."
             )
     lines += [
         "",
-        "Of that run's first nine proposals eight were of one tile (256 x 64). It never put descriptors, the split loop and exp2 "
-        "together on the tile that is good (128 x 64, 4 warps): its first look at that tile without them was slow, and edits went on from the "
-        "best three alone. Since then joint moves cover all knobs, idioms set together what pays off together, and proposals "
-        "under way at once take different tiles. **That the change helps a run with many jobs was not measured on the card**: "
-        "a first version stood still there (previews before the first verdict), and no device time was left for the mended one.",
+        "Seconds of these races are the incumbent's times a paired ratio, so what each pair is off by adds up along the chain, and a pair of "
+        "short segments is off by up to a few percent: the kernel that ran before sets the clock. The winner in turns beside the libraries, "
+        "sustained, is what counts: [the page of the H200](h200.md) has it.",
         "",
     ]
     return lines
