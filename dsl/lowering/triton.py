@@ -119,8 +119,13 @@ def plain_kernel(k: TileKernel, hw: Hardware) -> Printed:
 
 
 def lowered(p: Printed) -> LoweredKernel:
+    found: dict[object, Profile] = {}  # a judgement asks for each size several times
+
     def counted(sizes: Sizes, params: Params) -> Profile:
-        return profile(p.kernel, sizes, params)
+        key = (tuple(sorted(sizes.items())), tuple(sorted(params.items())))
+        if key not in found:
+            found[key] = profile(p.kernel, sizes, params)
+        return found[key]
 
     return LoweredKernel(p.kernel.name, p.kernel.schedule, p.specialise, counted)
 
