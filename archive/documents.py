@@ -15,7 +15,7 @@ from evaluators.times import times_of
 
 # Raise it when `evaluators.evaluation.score` gives another number for the same facts, or another key is kept: archives
 # then compute their search keys anew when they are next opened for writing.
-SCORE_RULE = 2
+SCORE_RULE = 3
 
 
 def to_document(evaluation: Evaluation) -> str:

@@ -135,7 +135,7 @@ evaluations = Table(
     Column("predicted", Float),
     Column("measured", Float),
     Column("headroom", Float),
-    Column("times", Text),  # JSON, see evaluators.times; NULL where nothing can be compared with it
+    Column("times", Text),  # see evaluators.times; NULL where nothing can be compared with it
     # Nothing is judged twice: the rule is here, not only in the code that follows it.
     UniqueConstraint("digest", "judge", name="uq_evaluation"),
     Index("ix_evaluations_predicted", "judge", "predicted"),

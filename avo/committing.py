@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evaluators.times import Comparison, Times, compare
+from evaluators.times import Comparison, Times, compare, not_slower
 
 
 class Committing:
@@ -33,8 +33,7 @@ class Committing:
         before = self._before(parents)
         committed = ok and digest not in self.first
         if committed and before is not None:
-            found = compare(times, self._times[before])
-            committed = found is not None and found.verdict != "slower"
+            committed = not_slower(times, self._times[before], value, self._value[before])
         self.first.setdefault(digest, k)
         self._append(committed, before, value, times)
         return committed

@@ -16,21 +16,28 @@ from evaluators.evaluation import Evaluation, WorkloadResult
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """mode: "predicted" or "measured". workloads: a hash of their names in order; times of other workloads are not
-    comparable. values: seconds of each, as (time, low, high) with the interval that the noise leaves."""
+    """kind: mode ("predicted" or "measured") and a hash of the workloads' names in order; times of another kind are not
+    comparable. numbers: JSON, see `values`. Both are text, for of 100,000 verdicts few are ever compared in full."""
 
-    mode: str
-    workloads: str
-    values: tuple[tuple[float, float, float], ...]
+    kind: str
+    numbers: str
+
+    @property
+    def predicted(self) -> bool:
+        return self.kind.startswith("predicted")
+
+    @property
+    def values(self) -> list[tuple[float, float, float]]:
+        """Seconds of each workload, as (time, low, high) with the interval that the noise leaves."""
+        return [(v, v, v) if isinstance(v, float) else (v[0], v[1], v[2]) for v in json.loads(self.numbers)]
 
     def to_text(self) -> str:
-        values = [v[0] if v[0] == v[1] == v[2] else v for v in self.values]
-        return json.dumps([self.mode, self.workloads, *values], separators=(",", ":"))
+        return f"{self.kind} {self.numbers}"
 
     @classmethod
     def from_text(cls, text: str) -> Times:
-        mode, workloads, *values = json.loads(text)
-        return cls(mode, workloads, tuple((v, v, v) if isinstance(v, float) else tuple(v) for v in values))
+        kind, _, numbers = text.partition(" ")
+        return cls(kind, numbers)
 
 
 def times_of(evaluation: Evaluation) -> Times | None:
@@ -45,7 +52,8 @@ def times_of(evaluation: Evaluation) -> Times | None:
     if len(whole) != len(values):
         return None
     names = "\n".join(w.workload for w in evaluation.workloads)
-    return Times(evaluation.mode, hashlib.sha256(names.encode("utf-8", "replace")).hexdigest()[:16], whole)
+    kind = f"{evaluation.mode}:{hashlib.sha256(names.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    return Times(kind, json.dumps([v[0] if v[0] == v[1] == v[2] else v for v in whole], separators=(",", ":")))
 
 
 def _time(workload: WorkloadResult, mode: str) -> tuple[float, float, float] | None:
@@ -74,17 +82,29 @@ class Comparison:
 
 def compare(child: Times | None, best: Times | None) -> Comparison | None:
     """None where the two cannot be compared: another mode, other workloads, or a time that is missing."""
-    if child is None or best is None or child.mode != best.mode or child.workloads != best.workloads:
+    if child is None or best is None or child.kind != best.kind:
         return None
+    values = child.values
     sums = [0.0, 0.0, 0.0]
-    for mine, other in zip(child.values, best.values, strict=True):
+    for mine, other in zip(values, best.values, strict=True):
         sums[0] += math.log(mine[0] / other[0])
         sums[1] += math.log(mine[1] / other[2])
         sums[2] += math.log(mine[2] / other[1])
-    ratio, low, high = (math.exp(s / len(child.values)) for s in sums)
+    ratio, low, high = (math.exp(s / len(values)) for s in sums)
     verdict: Literal["better", "within noise", "slower"] = "within noise"
     if high < 1:
         verdict = "better"
     elif low > 1:
         verdict = "slower"
     return Comparison(verdict, ratio, low, high)
+
+
+def not_slower(child: Times | None, best: Times | None, score: float, best_score: float) -> bool:
+    """Whether `compare` would say so, and nothing more. The scores, each in its own mode, settle it where times are
+    predicted: their ratio is that of the times, to the last digits."""
+    if child is None or best is None or child.kind != best.kind:
+        return False
+    if child.predicted and score and best_score and abs(score / best_score - 1) > 1e-9:
+        return score > best_score
+    found = compare(child, best)
+    return found is not None and found.verdict != "slower"

@@ -14,6 +14,7 @@ import base64
 import hashlib
 import html
 import json
+import math
 from collections import Counter
 from importlib import resources
 from typing import Any
@@ -68,7 +69,10 @@ def _above(model: ReportModel) -> dict[int, int | None]:
 
 def escaped_json(value: Any) -> str:
     """JSON in ASCII that is safe inside a script element: no `<`, `>`, `&`; U+2028 and U+2029 are escapes too."""
-    text = json.dumps(finite(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    try:
+        text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # seldom: so the whole of it is not walked for it each time
+        text = json.dumps(finite(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -102,12 +106,11 @@ class _Tables:
 
 def _rounded(value: Any) -> Any:
     """Seven digits are more than a page shows; `avo report --json` has the rest."""
-    value = finite(value)
     if isinstance(value, float):
-        return float(f"{value:.7g}")
+        return float(f"{value:.7g}") if math.isfinite(value) else str(value)
     if isinstance(value, dict):
-        return {k: _rounded(v) for k, v in value.items()}
-    if isinstance(value, list):
+        return {str(k): _rounded(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
         return [_rounded(v) for v in value]
     return value
 

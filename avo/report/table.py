@@ -31,7 +31,7 @@ def render_table(model: ReportModel, width: int = 80, limit: int = 20) -> str:
     _headline(out, model)
     for kind in KINDS:
         _workloads(out, model, kind)
-    _commits(out, model)
+    _commits(out, model, max(limit, 2))
     _candidates(out, model, limit)
     return "\n".join(line.rstrip() for line in sheet.getvalue().strip("\n").split("\n"))
 
@@ -135,13 +135,14 @@ def _workloads(out: Console, model: ReportModel, kind: Kind) -> None:
     out.print(table)
 
 
-def _commits(out: Console, model: ReportModel) -> None:
+def _commits(out: Console, model: ReportModel, limit: int) -> None:
     line = [c for c in model.commits if c.line]
     if not line:
         return
     table = _grid(("no.", _RIGHT), ("id", _KEEP), ("score", _RIGHT), ("gain", _RIGHT), ("x seed", _RIGHT), "change")
     ids = {c.k: c.id for c in model.candidates}
-    for c in line:
+    shown = line if len(line) <= limit else [line[0], *line[1 - limit :]]
+    for c in shown:
         table.add_row(
             str(c.k),
             ids[c.k],
@@ -153,6 +154,9 @@ def _commits(out: Console, model: ReportModel) -> None:
     out.print()
     out.print(Text(f"What won, score {line[0].kind} in {model.target.unit}"))
     out.print(table)
+    if len(shown) < len(line):
+        rest = len(line) - len(shown)
+        out.print(Text(f"and {rest} more between the seed and these: `avo tree {model.run.id} --committed`"))
 
 
 def _candidates(out: Console, model: ReportModel, limit: int) -> None:

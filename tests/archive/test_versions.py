@@ -186,7 +186,7 @@ def test_a_changed_scoring_rule_needs_no_rerun(old: Path, monkeypatch: pytest.Mo
 
 def test_the_scoring_rule_is_the_one_that_has_this_number() -> None:
     # Fails where `score` changes its mind. Then raise SCORE_RULE, so that archives follow, and put new figures here.
-    assert SCORE_RULE == 2
+    assert SCORE_RULE == 3
     assert score(ok(0.5)).model_dump() == {
         "predicted": pytest.approx(2.0),
         "measured": None,

@@ -53,12 +53,15 @@ def test_fifty_kills_of_the_parent_and_its_workers(tmp_path: Path) -> None:
         assert child.poll() in (None, 3), (killed / "out.txt").read_text()[-2000:]  # it has not come to its end
         if child.poll() == 3:  # killed too often for one program, which it says
             child = campaign(killed, *words(killed))
+        of_worker = rng.random() < 0.6
+        while of_worker and not descendants(child.pid) and child.poll() is None:
+            time.sleep(0.05)
         time.sleep(rng.random() * 6)
-        workers = descendants(child.pid)
-        if workers and rng.random() < 0.6:
+        workers = sorted(descendants(child.pid))
+        if of_worker and workers:
             struck["worker"] += 1
             with contextlib.suppress(ProcessLookupError):
-                os.kill(rng.choice(sorted(workers)), signal.SIGKILL)
+                os.kill(rng.choice(workers), signal.SIGKILL)
             continue
         struck["parent"] += 1
         child.kill()
