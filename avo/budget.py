@@ -17,7 +17,8 @@ class Budget:
     steps: proposals after the seed. epsilon: stop when something better than the seed takes no more than (1 + epsilon)
     of the time at the practical ceiling of `hardware` (avo.stopping). window: stop after so many proposals without a
     gain. These three depend on verdicts alone, so a resumed run stops where an undisturbed one does; the others depend
-    on clocks and prices.
+    on clocks and prices. final: False where another session of the run follows at once, so that its winner is not
+    measured again yet.
     """
 
     steps: int | None = None
@@ -28,6 +29,7 @@ class Budget:
     epsilon: float | None = None
     window: int | None = None
     hardware: str = ""
+    final: bool = True
 
     @property
     def priced(self) -> bool:

@@ -152,7 +152,7 @@ class Loop:
             if self._failure is not None:
                 raise self._failure
             reason = self._reason or "steps"
-            if reason != "interrupted" and self._writer.holds:
+            if reason != "interrupted" and self._writer.holds and self._budget.final:
                 with contextlib.suppress(KeyboardInterrupt):  # it is tried again when the run is taken up
                     best = self._crown()
             return reason

@@ -6,6 +6,7 @@ Verbs import what they need when they run, so that `avo --help` and `avo check` 
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -105,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if argv is None:  # a process of its own: what its start builds is no garbage, and looking for some takes a tenth
         gc.set_threshold(100_000)
+        atexit.register(gc.freeze)  # nor is what it leaves: with torch loaded the last look takes a second
     args = _optional_values(list(sys.argv[1:] if argv is None else argv))
     debug = "--debug" in args[: args.index("--")] if "--" in args else "--debug" in args
     if debug:  # accepted anywhere, as people add it at the end of the line that failed

@@ -29,6 +29,10 @@ def evolve(
     target: Annotated[
         str | None, typer.Option(help="The job: a name, module:NAME or a file. [default: attention]", metavar="TARGET")
     ] = None,
+    targets: Annotated[
+        str | None,
+        typer.Option(help="Several jobs on one budget, which goes where most is left to gain.", metavar="A,B,C"),
+    ] = None,
     hw: Annotated[str | None, typer.Option(help="The chip. [default: b200]", metavar="CHIP")] = None,
     steps: Annotated[int | None, typer.Option(help="Proposals to make. [default: 48]", metavar="N")] = None,
     minutes: Annotated[
@@ -147,13 +151,19 @@ def evolve(
     if model is not None and agent is None and resume is None and join is None:
         flags["agent"] = "avo"
     flags["workloads"] = {str(n): w for n, w in enumerate(workload, 1)} if workload else None
+    if targets is not None:
+        from avo.cli.several import evolve_several
+
+        one = {"target": target, "workload": workload, "program": program, "resume": resume, "join": join}
+        evolve_several(targets, _limited(read_config(config, sets or [], flags)), one, announce)
+        return
     view = watch()
     if resume is not None or join is not None:
         run = _resumed(resume or join or "", flags, config, sets, view, join is not None)
     else:
         settings = _limited(read_config(config, sets or [], flags))
         with view:
-            run = start(settings, observer=view, begun=_announce)
+            run = start(settings, observer=view, begun=announce)
     with run:
         record = run.record
         say(f"\nrun {run.id} {record.state}: {REASONS.get(record.ended or '', record.ended or 'by a kill')}")
@@ -229,7 +239,7 @@ def _resumed(
         def begun(event: Event) -> None:
             if isinstance(event, Started):  # the run is ours
                 say(f"run {number} goes on" + (", beside those that write it already" if join else ""))
-                _announce(parts)
+                announce(parts)
             view(event)
 
         with view:
@@ -239,7 +249,7 @@ def _resumed(
         raise
 
 
-def _announce(parts: Parts) -> None:
+def announce(parts: Parts) -> None:
     """The start screen."""
     from avo.cli.console import entry, say, tame
 
