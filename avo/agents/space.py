@@ -112,6 +112,8 @@ class Space:
         self.predicts = bool(brief.options.get("prediction", True))
         self.open = None if given is None else {str(n): tuple(v) for n, v in dict(given).items()}
         self.sizes: list[Sizes] = [dict(w.sizes) for w in brief.target.workloads] or [{}]
+        distinct = list({tuple(sorted(s.items())): s for s in self.sizes}.values())
+        self.typical = [distinct[i] for i in sorted({0, len(distinct) // 2, len(distinct) - 1})]
         self._read: dict[str, tuple[Program, str] | None] = {}
         self._options: dict[str, list[Option]] = {}
         self._grids: dict[str, list[tuple[Point, Changes]]] = {}
@@ -171,7 +173,11 @@ class Space:
         """Relative time by arithmetic; 1 for all where the agent is to do without."""
         from avo.agents.appraisal import appraise
 
-        return appraise(kernel, schedule, self.hw, self.sizes[0]).relative_time if self.predicts else 1.0
+        if not self.predicts:
+            return 1.0
+        few = self.typical if len(kernel.contractions) < 2 else self.typical[:1]  # longer sums: the sizes rank alike
+        times = [appraise(kernel, schedule, self.hw, sizes).relative_time for sizes in few]
+        return math.prod(times) ** (1 / len(times))
 
     def legal(self, program: Program, name: str) -> bool:
         """At every size that is public, and with a lowering."""
