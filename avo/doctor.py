@@ -267,9 +267,14 @@ def _sandbox() -> Iterator[Finding]:
     """Enter each level of the sandbox for raw Python candidates in a process, and try to get out."""
     if sys.platform != "linux":
         return
-    from evaluators.integrity.sandbox import LEVELS, best, why_not
+    from evaluators.integrity.sandbox import LEVELS, best, probed
 
-    missing = [problem for level in LEVELS if (problem := why_not(level))]
+    there = {level: probed(level) for level in LEVELS}
+    for level, (problem, held) in there.items():
+        if not problem:
+            layers = ", ".join(f"{layer} {count}" for layer, count in held.items())
+            yield Finding(f"sandbox {level}", "ok", f"{sum(held.values())} ways out tried, none led out: {layers}")
+    missing = [problem for problem, _ in there.values() if problem]
     found = f"raw Python is judged at level {best()}" + (f"; not here: {'; '.join(missing)}" if missing else "")
     if best() == "process":
         advice = "only for .py candidates: use a kernel with Landlock or user namespaces, or --accept-sandbox process"

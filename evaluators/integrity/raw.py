@@ -156,8 +156,8 @@ class RawEvaluator:
         found = self._again(again).evaluate(text, hidden, hardware)
         rows = tuple(w.model_copy(update={"detail": {**w.detail, "hidden": True}}) for w in found.workloads)
         found = found.model_copy(update={"workloads": rows})
-        gate = found.gate("integrity")
-        work = gate.evidence.get("work", PROVED) if gate is not None else PROVED
+        seen = found.gate("integrity")
+        work = seen.evidence.get("work", PROVED) if seen is not None else PROVED
         if found.status is Status.OK and work != PROVED:
             message = f"that its kernels do the work is {work}; a person has to look before it is promoted"
             return found.model_copy(update={"status": Status.SUSPICIOUS, "message": message})

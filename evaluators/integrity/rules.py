@@ -21,13 +21,15 @@ Facts = Mapping[str, Any]
 class Rule:
     """`find` says what was seen, or None. needs: keys of the integrity gate's evidence.
 
-    version: raise it with every change of `find`."""
+    version: raise it with every change of `find`. timed: it is about times, which verdicts without a device have not.
+    """
 
     name: str
     version: int
     status: Status
     needs: tuple[str, ...]
     find: Callable[[Facts], str | None]
+    timed: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,11 +136,11 @@ RULES = (
     Rule("state between calls", 1, Status.GAMING, ("state",), _state),
     Rule("library calls", 2, Status.GAMING, ("torch", "aten"), _library),
     Rule("decoy kernels", 1, Status.GAMING, ("torch", "ghost", "launches"), _decoy),
-    Rule("timed outputs", 1, Status.GAMING, ("timed wrong",), _timed_state),
-    Rule("two clocks", 2, Status.SUSPICIOUS, ("clocks",), _clocks),
-    Rule("work after the end", 1, Status.SUSPICIOUS, ("tails",), _tails),
-    Rule("clock outside", 1, Status.SUSPICIOUS, ("parent_s", "told_s"), _outside),
-    Rule("time of the same steps", 1, Status.SUSPICIOUS, ("played",), _forged),
+    Rule("timed outputs", 1, Status.GAMING, ("timed wrong",), _timed_state, timed=True),
+    Rule("two clocks", 2, Status.SUSPICIOUS, ("clocks",), _clocks, timed=True),
+    Rule("work after the end", 1, Status.SUSPICIOUS, ("tails",), _tails, timed=True),
+    Rule("clock outside", 1, Status.SUSPICIOUS, ("parent_s", "told_s"), _outside, timed=True),
+    Rule("time of the same steps", 1, Status.SUSPICIOUS, ("played",), _forged, timed=True),
     Rule("threads", 1, Status.SUSPICIOUS, ("threads",), _threads),
 )
 
@@ -178,7 +180,9 @@ def rejudged(evaluation: Evaluation) -> Rejudged:
     missing = tuple(
         rule.name
         for rule in RULES
-        if before.get(rule.name) != rule.version and any(key not in facts for key in rule.needs)
+        if before.get(rule.name) != rule.version
+        and not (rule.timed and evaluation.mode != "measured")
+        and any(key not in facts for key in rule.needs)
     )
     found = breaches(facts)
     status = found[0].rule.status if found else Status.OK

@@ -124,7 +124,11 @@ def test_a_rule_that_is_new_judges_what_was_recorded(judge, monkeypatch):
     assert again.missing == ("heat",)
     assert again.verdict.status is Status.SUSPICIOUS and again.verdict.failed_gate == "integrity"
     assert again.verdict.gate("integrity").evidence["rules"]["no torch at all"] == 1
-    monkeypatch.setattr(rules, "RULES", rules.RULES[:-2])
+    # A rule about times asks nothing of a verdict without any.
+    timed = rules.Rule("pace", 1, Status.SUSPICIOUS, ("paces",), lambda f: "slow", timed=True)
+    monkeypatch.setattr(rules, "RULES", (*rules.RULES, timed))
+    assert rules.rejudged(allowed).missing == ("heat",)
+    monkeypatch.setattr(rules, "RULES", rules.RULES[:-3])
     assert rules.rejudged(again.verdict).verdict.status is Status.OK
     assert facts["aten"]
 

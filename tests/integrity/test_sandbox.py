@@ -73,35 +73,103 @@ if found:
 """
 
 
-# A kernel without a layer, or with an older one: what is done to the module before the level is entered.
+# A kernel without a layer, or with an older one: what is done to the module before the level is entered, and which
+# system calls a filter takes away, as the kernel would: number -> errno.
+PERM, UNKNOWN, INVALID = 1, 38, 22
+LANDLOCK = dict.fromkeys((444, 445, 446), UNKNOWN)
+NEWER_THAN_5_14 = dict.fromkeys(range(448, 475), UNKNOWN)
+NEWER_THAN_5_15 = dict.fromkeys(range(449, 475), UNKNOWN)
+NO_USERS = {272: PERM}  # unshare
 OLDER = {
-    "Landlock of Linux 5.13": ("full", "sandbox.NEWEST = 1", ""),
-    "Landlock of Linux 5.19": ("full", "sandbox.NEWEST = 2", ""),
-    "Landlock of Linux 6.2": ("full", "sandbox.NEWEST = 3", ""),
-    "Landlock of Linux 6.7": ("full", "sandbox.NEWEST = 4", ""),
-    "Landlock of Linux 6.10": ("full", "sandbox.NEWEST = 5", ""),
-    "no Landlock": ("full", "sandbox._CREATE_RULESET = 999", "Landlock: the kernel has none"),
-    "no user namespaces": ("namespaces", "sandbox._NEWUSER = 1", "unshare"),
-    "no mount_setattr": ("namespaces", "sandbox._MOUNT_SETATTR = 999", "mount_setattr"),
-    "no seccomp": ("full", "sandbox._PR_SET_SECCOMP = 999", "seccomp"),
-    "another processor": ("full", "sandbox.platform.machine = lambda: 'riscv64'", "does not know riscv64"),
-    "namespaces without Landlock": ("namespaces", "sandbox._CREATE_RULESET = 999", ""),
-    "limits alone": ("process", "sandbox._CREATE_RULESET = sandbox._NEWUSER = 999", ""),
+    "Landlock of Linux 5.13": ("full", "sandbox.NEWEST = 1", {}, ""),
+    "Landlock of Linux 5.19": ("full", "sandbox.NEWEST = 2", {}, ""),
+    "Landlock of Linux 6.2": ("full", "sandbox.NEWEST = 3", {}, ""),
+    "Landlock of Linux 6.7": ("full", "sandbox.NEWEST = 4", {}, ""),
+    "Landlock of Linux 6.10": ("full", "sandbox.NEWEST = 5", {}, ""),
+    "Ubuntu 22.04, 5.15": ("full", "sandbox.NEWEST = 1", NEWER_THAN_5_15, ""),
+    "Ubuntu 22.04, 5.15, namespaces": ("namespaces", "sandbox.NEWEST = 1", NEWER_THAN_5_15, ""),
+    "RHEL 9, 5.14": ("namespaces", "", {**NEWER_THAN_5_14, **LANDLOCK}, ""),
+    "RHEL 9 has no Landlock": ("full", "", {**NEWER_THAN_5_14, **LANDLOCK}, "Landlock: the kernel has none"),
+    "no user namespaces": ("namespaces", "", NO_USERS, "unshare"),
+    "user namespaces without rights, as Ubuntu 24.04": ("namespaces", "", {165: PERM}, "mount"),
+    "Landlock without user namespaces": ("full", "", NO_USERS, ""),
+    "no mount_setattr": ("namespaces", "", {442: UNKNOWN}, "mount_setattr"),
+    "no seccomp": ("full", "sandbox._PR_SET_SECCOMP = 999", {}, "seccomp"),
+    "no seccomp, namespaces": ("namespaces", "sandbox._PR_SET_SECCOMP = 999", {}, "seccomp"),
+    "another processor": ("full", "sandbox.platform.machine = lambda: 'riscv64'", {}, "does not know riscv64"),
+    "limits alone": ("process", "sandbox._PR_SET_SECCOMP = 999", {**LANDLOCK, **NO_USERS, 317: INVALID}, ""),
 }
+TAKE_AWAY = """
+import ctypes, struct
+rows = [(0x20, 0, 0, 0)]
+for number, errno in {calls!r}.items():
+    rows += [(0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | errno)]
+rows.append((0x06, 0, 0, 0x7FFF0000))
+code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *row) for row in rows))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, struct.pack("=H6xQ", len(rows), ctypes.addressof(code)), 0, 0) == 0
+"""
 
 
 @pytest.mark.parametrize("kernel", OLDER)
 def test_older_kernels_reach_what_they_can_and_say_what_they_lack(kernel, tmp_path: Path):
-    level, change, lacks = OLDER[kernel]
+    level, change, calls, lacks = OLDER[kernel]
     if problem := sandbox.why_not(level):
         pytest.skip(problem)
-    code = f"import sys; from evaluators.integrity import sandbox; {change}; sys.exit(sandbox.main(sys.argv[1:]))"
+    code = f"import sys; from evaluators.integrity import escapes, sandbox\n{change}\n"
+    if calls:
+        code += TAKE_AWAY.format(calls=calls)
+    code += "sys.exit(escapes.main(sys.argv[1:]))"
     (home := tmp_path / "home").mkdir()
     command = [sys.executable, "-P", "-c", code, level, str(home)]
     root = Path(sandbox.__file__).resolve().parents[2]
     done = subprocess.run(command, capture_output=True, text=True, cwd=home, env={"PYTHONPATH": str(root)})
     assert (done.returncode == 0) == (lacks == ""), done.stderr
     assert lacks in done.stderr and "Traceback" not in done.stderr
+
+
+# A layer that does not do its work is noticed: what is switched off, and what gets through.
+BROKEN = {
+    "Landlock": ("full", "sandbox._landlock = lambda home: None", "writes outside of its folder"),
+    "seccomp": ("full", "sandbox._filter = lambda: None", "a confined process still"),
+    "seccomp in namespaces": ("namespaces", "sandbox._filter = lambda: None", "a confined process still"),
+    "mounts": ("namespaces", "sandbox._mounts = lambda home: None", "writes outside of its folder"),
+    "limits": ("process", "sandbox._limits = lambda: None", "writes a large file"),
+    "new privileges": ("process", "sandbox._PR_SET_NO_NEW_PRIVS = 4", "gains new ones"),
+    "capabilities": ("process", "sandbox._drop_capabilities = lambda: None", "has a capability"),
+}
+
+
+@pytest.mark.parametrize("layer", BROKEN)
+def test_a_layer_that_does_nothing_is_noticed(layer, tmp_path: Path):
+    level, change, through = BROKEN[layer]
+    if problem := sandbox.why_not(level):
+        pytest.skip(problem)
+    if layer == "capabilities" and (os.geteuid() != 0 or not _rooted()):
+        pytest.skip("a process without capabilities has none to lose")
+    (home := tmp_path / "home").mkdir()
+    code = f"import sys; from evaluators.integrity import escapes, sandbox\n{change}\n"
+    command = [sys.executable, "-P", "-c", code + "sys.exit(escapes.main(sys.argv[1:]))", level, str(home)]
+    root = Path(sandbox.__file__).resolve().parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=home, env={"PYTHONPATH": str(root)})
+    assert done.returncode == 1 and through in done.stderr, done.stderr
+
+
+def _rooted() -> bool:
+    """Whether a candidate at the last level stays root here, because Python cannot be read by others."""
+    return not all(sandbox._open_to_all(path) for path in sandbox._libraries())
+
+
+def test_doctor_tries_each_layer():
+    from avo.doctor import _sandbox
+
+    found = {f.name: f for f in _sandbox()}
+    for level in sandbox.LEVELS:
+        problem, held = sandbox.probed(level)
+        if not problem:
+            assert found[f"sandbox {level}"].verdict == "ok" and "none led out" in found[f"sandbox {level}"].found
+            assert {"limits", "privileges"} <= set(held) and (level == "process" or "seccomp" in held)
 
 
 @pytest.mark.parametrize(("missing", "best"), [(("full",), "namespaces"), (("full", "namespaces"), "process")])
