@@ -19,7 +19,7 @@ _OVERHEAD = 28
 _FLIGHT = 45e3  # bytes on their way an SM, for a product that memory bounds
 _LINE = 128  # bytes
 _PERSISTENT = 2.0  # rows in a loop of one program an SM, whose loads wait for the row before: 1.3 to 4.4 on an H200
-_UNPROVEN = 1.05  # warps with roles where memory bounds: nobody has measured what they save there
+_UNPROVEN = 1.2  # warps with roles where memory bounds: nobody has measured what they save there
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,8 @@ def _streamed(
     time = max(1.0, _FLIGHT * hw.sms / max(1.0, flight)) ** 0.6
     time *= max(1.0, hw.sms / programs) ** 0.3
     time *= 1 + 0.5 * (math.prod(n for a, n in cuts.items() if a not in big.axes) - 1)  # read again, from L2
+    spare = math.prod(max(1.0, held.get(a, 1) / max(16, sizes.get(a, 1))) for a in cuts if a not in big.axes)
+    time *= 1 + 0.1 * math.log2(spare)  # rows that nobody has take registers and shared memory
     line = held.get(big.axes[-1], 1) * BITS.get(big.dtype, 32) / 8
     time *= max(1.0, _LINE / line) ** 0.3
     return time * (math.ceil(programs / at_once) * at_once / programs) ** 0.5
