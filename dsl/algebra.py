@@ -141,7 +141,7 @@ def _weight(term: Term, args: list[Weight | None]) -> Weight | None:
         return Weight()
     if term.op in ("refine", "reduce", "cast"):
         (a,) = known
-        if term.op == "cast" and term.attr in LOW:
+        if term.op == "cast" and term.dtype in LOW:
             return None
         if term.op == "reduce" and (term.attr[0] != "sum" or a.add or term.attr[3] in LOW):
             return None

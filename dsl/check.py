@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dsl.anatomy import Anatomy, Sizes, anatomies, contraction
+from dsl.anatomy import Anatomy, Contraction, Sizes, anatomies, contraction
 from dsl.diagnostics import Diagnostic, ProgramError, nearest
 from dsl.edits import explicit
 from dsl.elaborate import elaborate
@@ -15,7 +15,7 @@ from dsl.schedule import kernels_of, resolve
 from dsl.schedule_form import effective, form
 from dsl.schedule_rules import SPECIALISED, fit, lacks
 from dsl.syntax import Block, Program, Span
-from dsl.terms import Graph, Term
+from dsl.terms import BLOCK_DTYPES, Graph, Term
 
 
 def check(program: Program, hw: Hardware | None = None, sizes: Sizes | None = None) -> list[Diagnostic]:
@@ -196,7 +196,7 @@ def _contractions(graph: Graph, hw: Hardware | None) -> Iterator[Diagnostic]:
                     f"the two operands of this contraction are {a} and {b}",
                     at,
                     legal="two operands of one dtype",
-                    fix=f"cast one: {a}(...)",
+                    fix=f"cast one: {a}(...)" if not {a, b} & BLOCK_DTYPES.keys() else "declare both in one of them",
                 )
             if not a and not b:
                 yield Diagnostic(
@@ -206,10 +206,30 @@ def _contractions(graph: Graph, hw: Hardware | None) -> Iterator[Diagnostic]:
                     fix="declare one, as in `p[b h m n] bf16 = ...`",
                     severity="hint",
                 )
+            yield from _blocks(graph, t, c, at)
             for dtype in {a, b} - {"", "f32", "i32", "bool"} - said:
                 said.add(dtype)
                 if hw is not None:
                     yield from _dtype(dtype, hw, at)
+
+
+def _blocks(graph: Graph, t: Term, c: Contraction, at: Span) -> Iterator[Diagnostic]:
+    """A scale of a block format has to lie along what the product sums over: matrix units take it so."""
+    for x in t.args[0].walk():
+        axis = graph.tensors[x.attr][0][-1] if x.op == "input" and x.axes else ""
+        axis = str(x.attr).partition("[")[2].rstrip("]") if x.op == "cast" else axis
+        if x.dtype in BLOCK_DTYPES and axis and axis not in c.inner and set(c.inner) <= set(x.axes):
+            name = str(x.attr) if x.op == "input" else next((n for n, y in graph.names.items() if y is x), "an operand")
+            inner = " ".join(c.inner)
+            yield Diagnostic(
+                "block-axis",
+                f"the blocks of `{name}` lie along `{axis}`, and this product sums over {inner}: no matrix unit takes "
+                f"such scales",
+                at,
+                legal=f"{c.inner[-1]} as the last axis of `{name}`",
+                fix=f"{name}[{' '.join([*(a for a in x.axes if a != c.inner[-1]), c.inner[-1]])}] {x.dtype}",
+                severity="warning",
+            )
 
 
 def _line(graph: Graph, term: Term) -> Span:

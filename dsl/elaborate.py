@@ -10,7 +10,7 @@ from dsl.assembly import walk
 from dsl.diagnostics import Diagnostic, nearest
 from dsl.schedule import kernels_of
 from dsl.syntax import Algorithm, Binary, Bool, Call, Expr, Name, Number, Program, Read, Span, Statement, Tensor, Unary
-from dsl.terms import DTYPES, INTEGERS, Axis, Graph, Term
+from dsl.terms import BLOCK_DTYPES, DTYPES, INTEGERS, Axis, Graph, Term
 
 UNARY = [
     "exp",
@@ -137,6 +137,7 @@ class _Elaborator:
             if len(set(t.axes or ())) != len(t.axes or ()):
                 self.error("axis-repeated", f"`{t.name}` names an axis twice", t.span, fix="read by position: t[i (e)]")
             dtype = self.dtype(t.dtype or "f32", t.span)
+            self.blocks(t.name, dtype, t.axes or (), t.span)
             g.tensors[t.name] = (t.axes or (), dtype)
             g.shapes[t.name] = g.tensors[t.name]
         g.inputs = tuple(t.name for t in a.inputs)
@@ -176,7 +177,6 @@ class _Elaborator:
                 self.graph.lines.setdefault(self.graph.names[t.name], s.span)
 
     def statement(self, s: Statement) -> None:
-        g = self.graph
         if isinstance(s.value, Call) and s.value.function == "quantize":
             self.quantize(s, s.value)
             return
@@ -193,8 +193,27 @@ class _Elaborator:
         else:
             term = self.expr(value)
         if target.dtype:
-            term = g.cast(term, self.dtype(target.dtype, target.span))
+            term = self.rounded(target, term, self.dtype(target.dtype, target.span))
         self.bind(target, term, s.span)
+
+    def rounded(self, target: Tensor, term: Term, dtype: str) -> Term:
+        """The term in the dtype of the name that it is assigned to."""
+        axes = target.axes if target.axes is not None else term.axes
+        return self.graph.cast(term, dtype, self.blocks(target.name, dtype, axes, target.span))
+
+    def blocks(self, name: str, dtype: str, axes: tuple[str, ...], span: Span) -> str:
+        """The axis along which a block format has its scales: the last one in memory. "" for any other dtype."""
+        if dtype not in BLOCK_DTYPES:
+            return ""
+        if axes:
+            return axes[-1]
+        self.error(
+            "block-dtype",
+            f"`{name}` is a scalar, and {dtype} has a scale for {BLOCK_DTYPES[dtype]} elements of an axis",
+            span,
+            legal="f32 f16 bf16 e4m3 e5m2",
+        )
+        return ""
 
     def merged(self, target: Tensor) -> Tensor:
         """An output's axes and dtype may stand at its declaration, at its statement, or both alike."""
@@ -291,7 +310,8 @@ class _Elaborator:
         if scale.dtype:
             step = g.cast(step, self.dtype(scale.dtype, scale.span))
         self.bind(scale, step, s.span)
-        self.bind(Tensor(q.name, q.axes, dtype, q.span), g.cast(g.map("/", x, step), dtype), s.span)
+        scaled = g.map("/", x, step)
+        self.bind(Tensor(q.name, q.axes, dtype, q.span), self.rounded(q, scaled, dtype), s.span)
 
     # Expressions --------------------------------------------------------------------------------------------------
 
@@ -416,6 +436,14 @@ class _Elaborator:
             if f in ARITY or f in DTYPES:
                 self.error("bracket", f"`{f}` works element by element and takes no axis", e.span, fix=f"{f}(x)")
                 raise _Stop
+        if f in BLOCK_DTYPES:
+            self.error(
+                "block-dtype",
+                f"`{f}` is no function: its blocks of {BLOCK_DTYPES[f]} lie along the last axis of a name",
+                e.span,
+                fix=f"a line of its own: xq[m k] {f} = x",
+            )
+            raise _Stop
         if f in DTYPES:
             self.arity(e, 1)
             return g.cast(self.expr(e.args[0]), f)

@@ -17,7 +17,7 @@ from dsl import named_functions as functions
 from dsl.diagnostics import Diagnostic, ProgramError, nearest
 from dsl.extents import Extents, extents_of
 from dsl.named_arrays import Named, blocked, contract, gather, reduced, refine, union
-from dsl.rounding import DTYPES, round_to
+from dsl.rounding import BLOCKS, DTYPES, round_blocks, round_to
 from dsl.syntax import (
     AxisIn,
     Binary,
@@ -142,7 +142,11 @@ class _Meaning:
         if kind == "bool":
             return Named(x.axes, x.data != 0)
         data = x.data.astype(np.float64) if kind == "float" and x.data.dtype.kind != "f" else x.data
-        if self.mode == "rounded":
+        if dtype in BLOCKS and not x.axes:
+            raise _wrong("block-dtype", f"`{dtype}` has a scale for each block of an axis", Span(), fix="give it axes")
+        if self.mode == "rounded" and dtype in BLOCKS:
+            data = round_blocks(data, dtype)  # along the last axis of the name that declares it
+        elif self.mode == "rounded":
             data = round_to(data, dtype)
             if kind == "int" and np.isfinite(data).all():
                 data = data.astype(np.int64)
@@ -172,9 +176,11 @@ class _Meaning:
         amax = self.reduce("max", size, over, s.span) if over else size
         step = self.map(lambda m, top: np.where(m == 0, 1.0, m / top), amax, limit)
         self.bind(scale, step)
-        self.bind(
-            Tensor(q.name, q.axes, q.dtype, q.span), self.cast(self.map(np.divide, x, self.env[scale.name]), dtype)
-        )
+        scaled = self.map(np.divide, x, self.env[scale.name])
+        if dtype in BLOCKS:  # whose blocks lie along the last axis of the name
+            self.bind(Tensor(q.name, q.axes, dtype, q.span), scaled)
+        else:
+            self.bind(q, self.cast(scaled, dtype))
 
     # Expressions
 
@@ -218,6 +224,8 @@ class _Meaning:
     def call(self, e: Call) -> Named:
         f, n = e.function, len(e.args)
         if e.axes is None:
+            if f in BLOCKS:
+                raise _wrong("block-dtype", f"`{f}` is no function: its blocks lie along a name's last axis", e.span)
             if f in DTYPES and n == 1:
                 return self.cast(self.value(e.args[0]), f)
             if f in functions.FUNCTIONS and n == functions.ARITY.get(f, 1):

@@ -73,7 +73,7 @@ def _looked(t: Term, rounded: bool, seen: dict[tuple[Term, bool], bool]) -> bool
         return not rounded or _shows(t.args[0], False, seen)  # an exponent must itself be exact
     if t.op == "map" and t.attr in _TO_ABSOLUTE:
         rounded = False
-    if t.op == "cast" and t.attr in _NARROW:
+    if t.op == "cast" and t.dtype in _NARROW:
         rounded = True
     if t.op == "reduce" and t.attr[0] == "sum" and _operand(t) in _NARROW:
         rounded = True

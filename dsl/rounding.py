@@ -3,7 +3,9 @@
 To nearest, ties to even, subnormals kept. f32, f16 and bf16 overflow to infinity as IEEE 754 says; the narrow ones
 (e4m3, e5m2, mxfp4 and nvfp4, int8, i32) saturate. NaN stays. Formats: IEEE 754-2019; OCP 8-bit floating point
 specification 1.0 (e4m3 without infinities, largest 448; e5m2, largest 57344); OCP Microscaling formats 1.0 (e2m1,
-largest 6).
+largest 6, and mxfp4); nvfp4 as NVIDIA's PTX ISA 8.6 has it (kind::mxf4nvf4, 16 elements a scale).
+
+mxfp4 and nvfp4 are block formats: what a name holds are e2m1 elements and, for each block along its last axis, a scale.
 """
 
 from __future__ import annotations
@@ -45,8 +47,38 @@ DTYPES: dict[str, Format] = {
 }
 
 
+# Block formats: how many elements along the last axis share a scale, and the scale's own format.
+BLOCKS: dict[str, tuple[int, str]] = {"mxfp4": (32, "e8m0"), "nvfp4": (16, "e4m3")}
+
+
+def round_blocks(array: NDArray, dtype: str) -> NDArray:
+    """`array` (at least one axis, read as float64) rounded to a block format along its last axis, as float64.
+
+    mxfp4: the scale of 32 elements is 2^(floor(log2(amax)) - 2), within 2^-127..2^127 (OCP Microscaling 1.0, 6.3).
+    nvfp4: that of 16 is amax / 6 rounded to e4m3, so at most 448. Elements are x / scale rounded to e2m1, which
+    saturates. A last block may be short. A scale of 0 gives zeros; NaN stays where it is and sets no scale.
+    """
+    length, scale_format = BLOCKS[dtype]
+    x = np.asarray(array, dtype=np.float64)
+    n = x.shape[-1]
+    padded = np.concatenate([x, np.zeros((*x.shape[:-1], -n % length))], axis=-1)
+    blocks = padded.reshape(*x.shape[:-1], -1, length)
+    with np.errstate(all="ignore"):
+        amax = np.max(np.where(np.isnan(blocks), 0.0, np.abs(blocks)), axis=-1, keepdims=True, initial=0.0)
+        if scale_format == "e8m0":
+            _, exponent = np.frexp(np.where(np.isinf(amax), 2.0**127, amax))
+            scale = np.ldexp(1.0, np.clip(exponent - 3, -127, 127))
+        else:
+            scale = round_to(amax / 6.0, scale_format)
+        scale = np.where((amax == 0) | (scale == 0), 1.0, scale)
+        rounded = round_to(blocks / scale, dtype) * scale
+    return rounded.reshape(padded.shape)[..., :n]
+
+
 def round_to(array: NDArray, dtype: str) -> NDArray:
     """`array` (any shape, read as float64) rounded to `dtype`, as float64; bool gives a bool array (x != 0).
+
+    Of a block format the element, e2m1, alone: `round_blocks` has the scales.
 
     Raises KeyError on an unknown dtype.
     """

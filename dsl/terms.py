@@ -14,6 +14,7 @@ from dsl.syntax import Expr, Param, Span
 
 FLOATS = ("f32", "f16", "bf16", "e4m3", "e5m2", "f64")
 INTEGERS = ("i32", "int8", "bool")
+BLOCK_DTYPES = {"mxfp4": 32, "nvfp4": 16}  # elements of a scale, along the last axis of the name that declares it
 DTYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "int8", "i32", "bool", "mxfp4", "nvfp4")
 
 # op             args                       attr
@@ -24,7 +25,7 @@ DTYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "int8", "i32", "bool", "mxfp4", 
 # param          -                          name
 # index          -                          axis: its i32 position
 # map            operands                   function
-# cast           x                          dtype: rounds to nearest even; narrow casts saturate
+# cast           x                          dtype: rounds half to even, the narrow saturate; "mxfp4[k]": k has blocks
 # reduce         x                          (kind, axes, within, accumulator dtype or ""); "" in within: whole
 # scan           x                          (kind, axis, block axis or "")
 # select         x, k                       (topk | bottomk, axis)
@@ -189,10 +190,11 @@ class Graph:
         aligned, axes = self.align(*args)
         return self.make("map", aligned, function, axes, result_dtype(function, tuple(a.dtype for a in aligned)))
 
-    def cast(self, term: Term, dtype: str) -> Term:
+    def cast(self, term: Term, dtype: str, along: str = "") -> Term:
+        """`along`: the axis of the blocks, of a dtype that has them."""
         if term.op in ("input", "cast") and term.dtype == dtype:
             return term
-        return self.make("cast", (term,), dtype, term.axes, dtype)
+        return self.make("cast", (term,), f"{dtype}[{along}]" if along else dtype, term.axes, dtype)
 
     def reduce(
         self, kind: str, term: Term, axes: tuple[str, ...], within: tuple[str, ...] = (), accumulator: str = ""

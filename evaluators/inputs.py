@@ -18,14 +18,14 @@ import numpy as np
 from dsl import work
 from dsl.assembly import walk
 from dsl.elaborate import elaborate
-from dsl.rounding import round_to
+from dsl.rounding import BLOCKS, round_blocks, round_to
 from dsl.syntax import Algorithm, Name, Program, Read, Schedule
 from dsl.terms import Graph
 from evaluators.target import Target, TargetError, Workload
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-FLOATS = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2")
+FLOATS = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2", *BLOCKS)
 _STORAGE = {
     "f64": "<f8",
     "f32": "<f4",
@@ -95,12 +95,17 @@ def pairings(checks: Sequence[Workload], rng: np.random.Generator) -> list[tuple
 def draw(shape: tuple[int, ...], dtype: str, distribution: str, rng: np.random.Generator) -> Array:
     """One tensor: float64 for a float dtype (representable values), int64 for an integer one, bool for bool."""
     if dtype in FLOATS:
-        return round_to(DISTRIBUTIONS[distribution](shape, dtype, rng), dtype)
+        return representable(DISTRIBUTIONS[distribution](shape, dtype, rng), dtype)
     if dtype == "bool":
         return np.asarray(rng.random(shape) < (0.95 if distribution == "near_constant" else 0.5))
     bound = 127 if dtype == "int8" else 8
     low = bound - 3 if distribution == "near_constant" else -bound
     return rng.integers(low, bound + 1, size=shape)
+
+
+def representable(values: Array, dtype: str) -> Array:
+    """Rounded to what a tensor of the float dtype can hold, as float64; block formats by their blocks."""
+    return round_blocks(values, dtype) if dtype in BLOCKS and values.ndim else round_to(values, dtype)
 
 
 def draw_index(shape: tuple[int, ...], extent: int, distribution: str, rng: np.random.Generator) -> Array:
@@ -141,7 +146,7 @@ def draw_inputs(
                 f"{workload.name} needs {shapes[tensor.name]}"
             )
         dtype = tensor.dtype or "f32"
-        inputs[tensor.name] = round_to(array.astype(np.float64), dtype) if dtype in FLOATS else array
+        inputs[tensor.name] = representable(array.astype(np.float64), dtype) if dtype in FLOATS else array
     return inputs
 
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from avo.importing.axes import extent, index, minus, over, plus, times
-from avo.importing.operators import Result, call, length, logsumexp, operator, select, size_of
+from avo.importing.operators import Result, call, operator, select
+from avo.importing.reductions import logsumexp
+from avo.importing.shapes import length, size_of
 from avo.importing.values import Builder, Cannot, Value, literal
 from dsl.syntax import Binary, Expr, Number, Unary
 
@@ -305,8 +307,13 @@ def _conv(
     b.axes.held([x.dims[0], x.dims[1], *out, *w.dims])
     taps = [d for d in w.dims[2:] if d is not None]
     seen = b.make(b.moved(x.ref, to), (x.dims[0], x.dims[1], *out), x.dtype)
-    inner = [d for d in (x.dims[1], *taps) if d is not None]
-    y = b.contract(seen, w, inner, (x.dims[0], w.dims[0], *out), dtype)
+    dims = (x.dims[0], w.dims[0], *out)
+    if x.dims[1] is None:
+        y = b.contract(seen, w, taps, dims, dtype)
+    else:  # a product over the channels at each tap: what a matrix unit takes
+        y = b.contract(seen, w, [x.dims[1]], (*dims, *taps), dtype)
+        for _ in taps:
+            y = b.reduce("sum", y, [-1], False, dtype)
     if bias is not None:
         y = b.elementwise(plus, dtype, y, b.make(bias.ref, (*bias.dims, *([None] * rank)), bias.dtype))
     return y

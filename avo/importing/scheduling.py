@@ -125,9 +125,11 @@ def _block(kernel: Anatomy, rows: int, inner: int, sizes: Mapping[str, int]) -> 
     stream = ""
     cuttable = [a for a in kernel.outputs if a not in kernel.held and a not in kernel.ordered]
     if kernel.contractions:
-        crossed = {a for c in kernel.contractions for a in (*c.rows, *c.columns)}
-        batch = kernel.batch()
-        wanted = [a for a in cuttable if a in crossed and a not in batch]
+        batch, crossed = kernel.batch(), set()
+        for x in kernel.contractions:  # one axis of each operand: what a matrix unit takes
+            for side in (x.rows, x.columns):
+                crossed |= set([a for a in cuttable if a in side and a not in batch][-1:])
+        wanted = [a for a in cuttable if a in crossed]
         for place, a in enumerate(reversed(wanted[-2:])):
             if place == 0 and len(wanted) > 1 and size(a) <= HELD // 2:
                 tile[a] = "all"
@@ -138,9 +140,13 @@ def _block(kernel: Anatomy, rows: int, inner: int, sizes: Mapping[str, int]) -> 
         stream = max(summed, key=size, default="")
         if stream:
             tile[stream] = rows if any(x.after_exp for x in kernel.contractions) else inner
+        if not stream and kernel.streamable:  # the taps of a convolution: one a trip
+            stream = kernel.streamable[0]
+            tile[stream] = 1
         for a in kernel.inner:
-            if a != stream and size(a) > HELD:
-                tile[a] = inner
+            summed_here = any(a in c.inner for c in kernel.contractions)
+            if a != stream and (size(a) > HELD or (tile.get(stream) == 1 and not summed_here)):
+                tile[a] = inner if summed_here else 1
     else:
         long = [a for a in kernel.streamable if size(a) > _ROW]
         stream = max(long, key=size, default="")

@@ -18,7 +18,8 @@ from typing import Any
 
 from avo.errors import UserMistake
 from avo.importing import layers as _layers  # noqa: F401  (registers its operators)
-from avo.importing.operators import OPERATORS, call, length
+from avo.importing.operators import OPERATORS, call
+from avo.importing.shapes import length
 from avo.importing.values import Builder, Cannot, Value, literal
 from dsl.syntax import Binary, Expr, Name, Number, Unary
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from dsl.schedule import KernelSchedule
 from dsl.syntax import Number, Span, Word
-from dsl.terms import Graph, Term
+from dsl.terms import BLOCK_DTYPES, Graph, Term
 from dsl.tile import TileKernel
 from dsl.tiling.regions import NotLowered
 
@@ -89,7 +89,7 @@ def assign_roles(
         if isinstance(schedule.tile.get(a), int)
         and a not in (*grid, *stream, *facts.blocked, *facts.kept, *facts.written, *riders)
     )
-    lengths |= {a: int(schedule.tile[a]) for a in inner}
+    lengths |= {a: int(schedule.tile[a]) for a in inner if schedule.tile[a] != 1}  # one index a trip is no dimension
     whole = tuple(
         dict.fromkeys(
             a
@@ -122,7 +122,8 @@ def _facts(graph: Graph, outputs: dict[str, Term]) -> _Facts:
         for t in out.walk():
             facts.seen += [a for a in t.axes if a not in facts.seen]
             if what := _unspeakable(t):
-                raise NotLowered(f"{what} has no lowering yet", graph.lines.get(t, Span()))
+                at = next((graph.lines[x] for x in (t, *out.walk()) if x in graph.lines and t in (x, *x.args)), Span())
+                raise NotLowered(f"{what} has no lowering yet", at)
             if t.op == "input":
                 facts.read += [t.attr] * (t.attr not in facts.read)
             if axis := along(t):
@@ -163,8 +164,8 @@ def along(t: Term) -> str:
 
 def _unspeakable(t: Term) -> str:
     """What no tile program can say, or "" where it can."""
-    if t.dtype in ("mxfp4", "nvfp4"):
-        return f"`{t.dtype}`"
+    if t.dtype in BLOCK_DTYPES:
+        return f"`{t.dtype}` (one scale for {BLOCK_DTYPES[t.dtype]} elements, which takes scaled matrix instructions)"
     if t.op == "collective":
         return f"`{t.attr[0]}`"
     if t.op == "reduce" and t.attr[0] == "argmax" and t.attr[2][0]:

@@ -59,7 +59,10 @@ def test_a_launch_is_what_the_jit_would_choose() -> None:
             "kernel t\nin x[r c] f32\nout y[r cb] i32\naxis cb = c // 8\ny = argmax[c in cb](x)\n",
             "`argmax` within blocks of `cb` has no lowering yet",
         ),
-        ("kernel t\nin x[r c] mxfp4\nout y[r c] f32\ny = x\n", "`mxfp4` has no lowering yet"),
+        (
+            "kernel t\nin x[r c] mxfp4\nout y[r c] f32\ny = x\n",
+            "`mxfp4` (one scale for 32 elements, which takes scaled matrix instructions) has no lowering yet",
+        ),
     ],
 )
 def test_what_has_no_lowering_says_so(text: str, said: str) -> None:

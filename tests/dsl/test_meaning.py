@@ -16,7 +16,7 @@ from dsl.extents import extents_of
 from dsl.meaning import evaluate
 from dsl.named_arrays import Named, contract
 from dsl.parser import parse
-from dsl.rounding import round_to
+from dsl.rounding import round_blocks, round_to
 
 rng = np.random.default_rng(1)
 X = rng.standard_normal((5, 7))
@@ -325,7 +325,10 @@ def test_quantize(dtype, limit):
     same(exact["y"], x)
     rounded = run(body, {"x": round_to(x, "f32")}, mode="rounded", want=["q", "s"], decl=BLOCKS)
     fine = rounded["s"][np.arange(7) // 3]
-    assert np.array_equal(rounded["q"], round_to(round_to(x, "f32") / fine, dtype))
+    round_it = (
+        round_blocks if dtype in ("mxfp4", "nvfp4") else round_to
+    )  # a block format rounds by its own scales as well
+    assert np.array_equal(rounded["q"], round_it(round_to(x, "f32") / fine, dtype))
     assert abs(rounded["q"]).max() == limit
 
 
@@ -505,3 +508,31 @@ def test_attention_of_512_takes_well_under_a_second():
     start = time.perf_counter()
     evaluate(program, x)
     assert time.perf_counter() - start < 3.0  # 0.1 s on an idle core
+
+
+# Block formats --------------------------------------------------------------------------------------------------------
+
+
+def test_a_block_format_rounds_along_the_last_axis_of_the_name():
+    x = np.random.default_rng(2).standard_normal((40, 70))
+    body = "out y[m n] f64, z[m n] f64\na[m n] mxfp4 = x\nb[n m] mxfp4 = x\ny = a\nz = b"
+    found = run(body, {"x": x}, mode="rounded", decl="in x[m n] f64")
+    assert np.array_equal(found["y"], round_blocks(x, "mxfp4"))
+    assert np.array_equal(found["z"], round_blocks(x.T, "mxfp4").T) and not np.array_equal(found["y"], found["z"])
+    assert np.array_equal(run(body, {"x": x}, mode="exact", decl="in x[m n] f64")["y"], x)
+
+
+def test_a_tensor_scale_and_block_scales_of_nvfp4():
+    """quantize gives the scale of the tensor, the dtype those of the blocks."""
+    x = np.random.default_rng(2).standard_normal((20, 70)) * 1e4
+    body = "out y[m n] f64\nq[m n], s[] = quantize(x, nvfp4, limit=2688)\ny = q * s"
+    found = run(body, {"x": x}, mode="rounded", want=["q", "s"], decl="in x[m n] f64")
+    assert found["s"] == abs(x).max() / 2688 and abs(found["q"]).max() == 2688
+    assert np.array_equal(found["q"], round_blocks(x / found["s"], "nvfp4"))
+    assert np.linalg.norm(found["y"] - x) < 0.12 * np.linalg.norm(x)
+
+
+def test_a_product_of_block_formats():
+    a, b = np.random.default_rng(2).standard_normal((2, 9, 70))
+    y = run("out y[m n] f64\ny = sum[k](a * b)", {"a": a, "b": b}, mode="rounded", decl="in a[m k] mxfp4, b[n k] mxfp4")
+    same(y["y"], round_blocks(a, "mxfp4") @ round_blocks(b, "mxfp4").T)

@@ -42,6 +42,13 @@ SIZES = {
     "flash_decoding": {"b": B, "h": H, "g": G, "m": 1, "n": 4096, "d": D, "e": D},
     "sliding_window": {"b": B, "h": H, "g": G, "m": N, "n": N, "d": D, "e": D},
     "attention_lse": {"b": B, "h": H, "g": G, "m": N, "n": N, "d": D, "e": D},
+    "alibi": {"b": B, "h": H, "g": G, "m": N, "n": N, "d": D, "e": D},
+    "softcap": {"b": B, "h": H, "g": G, "m": N, "n": N, "d": D, "e": D},
+    "linear_attention": {"b": B, "h": H, "n": N, "d": D, "e": D},
+    "mxfp4_gemm": {"m": 512, "n": 256, "k": 1024},
+    "nvfp4_linear": {"m": 512, "n": 256, "k": 1024},
+    "grouped_gemm": {"t": 512, "n": 256, "k": 1024, "e": 8},
+    "conv2d": {"b": B, "i": 56, "j": 56, "c": 64, "u": 3, "v": 3, "o": 128},
     "attention_sinks": {"b": B, "h": H, "g": G, "m": N, "n": N, "d": D, "e": D},
 }
 
@@ -57,7 +64,8 @@ def count(name: str, **params: bool | int) -> Work:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.avo")), ids=lambda p: p.stem)
 def test_every_example_has_its_work_counted(path: Path) -> None:
     program = parse(path.read_text(), path.name)
-    params = {"causal": True} if any(p.name == "causal" for p in program.algorithm.params) else {}
+    wanted = {p.name for p in program.algorithm.params if p.default is None}
+    params = {n: v for n, v in {"causal": True, "cap": 30.0}.items() if n in wanted}
     w = work(program, SIZES[path.stem], params)
     assert w.bytes_in > 0 and w.bytes_out > 0
     assert w.total_flops + w.alu > 0
@@ -229,3 +237,15 @@ def test_exact_shares_equal_enumeration(tree: tuple, m: int, n: int) -> None:  #
     assert share(region, {"m": m, "n": n}, exact=True) == pytest.approx(value.mean())
     assert share(reader.region(term, False), {"m": m, "n": n}, exact=True) == pytest.approx(1 - value.mean())
     assert share(NOWHERE, {"m": m, "n": n}) == 0
+
+
+def test_block_formats_are_counted_with_their_scales() -> None:
+    m, n, k = 512, 256, 1024
+    mx, nv = count("mxfp4_gemm"), count("nvfp4_linear")
+    assert mx.flops == {"mxfp4": 2 * m * n * k} and nv.flops == {"nvfp4": 2 * m * n * k}
+    assert mx.bytes_in == (m + n) * k * (0.5 + 1 / 32)
+    assert nv.bytes_in == 2 * m * k + n * k * (0.5 + 1 / 16) + 4
+
+
+def test_a_convolution_is_its_products() -> None:
+    assert count("conv2d").flops == {"f16": 2 * B * 56 * 56 * 128 * 64 * 9}

@@ -22,6 +22,7 @@ from evaluators.pool import WorkerPool
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "dsl"))
 from agreement import emitted_values, hold
+from example_references import REFERENCES, drawn, program
 from family import FAMILY, draw
 
 
@@ -61,6 +62,13 @@ def test_every_function_keeps_its_stated_error(pool: WorkerPool) -> None:
         wanted = FUNCTIONS[name](np.float64(x))
         size = np.abs(wanted) if stated.kind == "relative" else np.maximum(1.0, np.abs(wanted))
         assert (np.abs(decode(got.data, got.dtype, got.shape) - wanted) <= stated.most * size).all(), name
+
+
+@pytest.mark.parametrize("name", [n for n, e in REFERENCES.items() if e.lowers])
+def test_the_emitted_source_of_an_example_keeps_the_value(pool: WorkerPool, name: str) -> None:
+    inputs, params = drawn(name), REFERENCES[name].params
+    lowered = lower(program(name), hardware("h200"))
+    hold(program(name), "h200", inputs, params, emitted_values(pool, program(name), lowered, inputs, params))
 
 
 @pytest.mark.parametrize("share", [2, 4, 8])
