@@ -21,7 +21,7 @@ from evaluators.recorded import Table, read_tables
 from evaluators.timing import bootstrap
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from evidence_peers import helion_part, kernelbench_part
+from evidence_peers import faults_part, helion_part, kernelbench_part
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
@@ -68,6 +68,7 @@ def tables_part(tables: list[Table]) -> list[str]:
     head = tables[0].head
     device, regime = head["device"], head["regime"]
     samples = [len(r.samples) for t in tables for r in t.rows.values() if r.samples]
+    missed = sum(r.status in ("compiled", "not reached") for t in tables for r in t.rows.values())
     clocks = sorted(
         m
         for path in sorted((DATA / "tables").glob("*.json"))
@@ -80,14 +81,20 @@ def tables_part(tables: list[Table]) -> list[str]:
         f"{device['name']}, driver {device['driver']}, {head['date']}; torch {device['torch']}, triton "
         f"{head['versions']['triton']}, cuDNN {device['cudnn']}. Regime: {regime['name']}, {1e3 * regime['untimed_s']:g} ms "
         f"untimed and {1e3 * regime['timed_s']:g} ms timed a segment, matrix products in between; mean power "
-        f"{regime['watts']} W, SM clock {clocks[0]} to {clocks[-1]} MHz (median {clocks[len(clocks) // 2]}). Command: "
-        f"`{head['command']}`. Each point was held against the reference on the device before it was timed.",
+        f"{regime['watts']} W, SM clock {clocks[0]} to {clocks[-1]} MHz (median {clocks[len(clocks) // 2]}). Commands: "
+        f"{', then '.join(f'`{run}`' for run in head.get('runs', [head['command']]))}. Each point was held against the reference "
+        "on the device before it was timed.",
         "",
-        f"What is weak here: the device time that there was ran out. {np.mean(np.array(samples) == 1):.0%} of the timed points "
-        "have a single segment, and so the clock that they happened to run at is part of their time (a few percent); the points "
-        "that were not reached were left out by chance (the order was shuffled), and no search below can propose them. Where a "
-        "point takes more than twice the best so far its segment is a short one. A best of single segments flatters; the last "
-        "column is of 6 later ABBA blocks of that point against the vendor's kernel, and does not.",
+        f"What is weak here: {np.mean(np.array(samples) == 1):.0%} of the timed points have a single segment, so the clock that they "
+        "happened to run at is part of their time (up to a tenth); those near a table's best have two to "
+        f"{max(samples)}, of two cards on one day, and their median counts. "
+        + (
+            f"{missed} points were not reached, by chance (the order was shuffled), and no search below can propose them. "
+            if missed
+            else ""
+        )
+        + "Where a point takes more than twice the best so far its segment is a short one. The last column is of 6 later ABBA "
+        "blocks of the best point against the vendor's kernel.",
         "",
     ]
     return lines
@@ -308,6 +315,7 @@ def page() -> str:
         *prediction_part(),
         *kernelbench_part(),
         *helion_part(),
+        *faults_part(),
         *runs_part(),
         *losses_part(tables),
     ]

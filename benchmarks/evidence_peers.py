@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -128,17 +130,46 @@ def helion_part() -> list[str]:
             "The vendor's kernel is " + ("cuBLAS." if case == "gemm" else "cuDNN's attention.")
         )
     lines += ["", *notes, ""]
-    faults = PEERS / "faults.txt"
-    if faults.exists():
-        lines += [
-            "What a candidate that faults costs (`--case faults`: three configurations in Helion, the second reads an illegal address; avo's device under three real faults):",
-            "",
-            "```",
-            *faults.read_text(encoding="utf-8").rstrip().splitlines(),
-            "```",
-            "",
-        ]
     return lines
+
+
+def faults_part() -> list[str]:
+    """What one candidate that reads an illegal address costs each tool."""
+    worker, alone = (PEERS / f"helion_fault_{n}.csv" for n in (1, 0))
+    mine = PEERS / "avo_faults.txt"
+    if not worker.exists() or not mine.exists():
+        return []
+    with worker.open(newline="") as text:
+        rows = list(csv.DictReader(text))
+    error = next(i for i, r in enumerate(rows) if r["status"] == "error")
+    after = next(r for r in rows[error:] if r["status"] == "ok")
+    cost = float(after["timestamp_s"]) - float(rows[error - 1]["timestamp_s"])
+    with alone.open(newline="") as text:
+        ended = list(csv.DictReader(text))[-1]["status"] == "started"
+    return [
+        "## A candidate that faults",
+        "",
+        "One of three configurations in Helion reads an illegal address; in avo's device worker three candidates fault in a row.",
+        "",
+        "| tool | what happens | seconds until the next good verdict |",
+        "|---|---|---|",
+        f"| Helion, benchmarks in a worker (its default) | that configuration is an error and the search goes on; a new worker starts | {cost:.1f} |",
+        f"| Helion, `HELION_AUTOTUNE_BENCHMARK_SUBPROCESS=0` | {'the search ends with an exception; which configuration it was is said' if ended else 'the search goes on'} | - |",
+        *(
+            f"| avo, {kind} | that candidate is a crash, a spare worker takes over | {took} |"
+            for kind, took in _faults(mine)
+        ),
+        "",
+        "avo's first fault was the first call of all: 17 s of it are the start of the workers. Fifty in a row: [measuring](../measuring.md#faults).",
+        "",
+        "NVIDIA H200, 2026-11-30; helion 1.5.0 (1.5.1 does not import with torch 2.11), torch 2.11.0, triton 3.6.0. Command: `python benchmarks/helion_compare.py --case faults --out DIR`.",
+        "",
+    ]
+
+
+def _faults(path: Path) -> list[tuple[str, str]]:
+    found = re.findall(r"fault +(\d+) ([a-z ]+):.*, ([\d.]+) s until", path.read_text(encoding="utf-8"))
+    return [(f"fault {number}, {kind}", seconds) for number, kind, seconds in found]
 
 
 def _settled(one: dict[str, Any]) -> str:
