@@ -201,9 +201,10 @@ REFERENCES: dict[str, Example] = {
 }
 
 
-def drawn(name: str, seed: int = 7) -> dict[str, Any]:
-    """Inputs that the declared dtypes can hold, so that the exact and the rounded meaning read the same."""
-    example = REFERENCES[name]
+def drawn(name: str, seed: int = 7, example: Example | None = None) -> dict[str, Any]:
+    """Inputs that the declared dtypes can hold, so that the exact and the rounded meaning read the same. example: other
+    shapes than its own."""
+    example = example or REFERENCES[name]
     rng = np.random.default_rng(seed)
     dtypes = {t.name: t.dtype or "f32" for t in program(name).algorithm.inputs}
     given: dict[str, Any] = {}
