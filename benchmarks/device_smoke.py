@@ -139,6 +139,9 @@ def faults(judge: MeasuredEvaluator, job: Target, count: int, said: Callable[...
     """That many in a row; what each costs, and whether a good kernel is verified after each."""
     slot, small, good = judge.slots[0], _small(job), lower(parse(job.seed), judge.chip)
     arm = {"source": good.source, "entry": good.entry}
+    start = time.monotonic()
+    correct([small], slot.run("verify", {"arm": arm, "jobs": [small]}, [small], 60.0).result["rows"])
+    said(f"the first good verdict, workers started for it: {time.monotonic() - start:.2f} s")
     costs: dict[str, list[float]] = {name: [] for name in FAULTS}
     lost = 0
     for number in range(count):

@@ -24,7 +24,7 @@ MISS_S = 4.0  # one kernel that the compile workers' cache did not have
 HEAT_S = 60.0
 COLD_S = 15.0  # without work for so long, the card is heated again before anything is timed
 SHORTLY = {"least_s": 0.5, "most_s": 2.0}
-SPARES = 2  # started and rehearsed beside the worker at work: faults in a row come faster than a start takes
+SPARES = 3  # started and rehearsed beside the worker at work: faults in a row come faster than a start takes
 _FAULT = "avo device fault: "
 
 
