@@ -2,7 +2,8 @@
 
     python benchmarks/results_page.py                      writes docs/results/h200.md and configs/champions/h200/
     python benchmarks/results_page.py take RESULTS.json... takes tables of benchmarks/champions.py up into the data,
-                                                           with what avo predicts for each of their points
+                                                           with what avo predicts for each of their points, or a table
+                                                           of `avo bench` for the program that `avo evolve` found
 
 Data: benchmarks/data/bench/CHIP/ (tables of `avo bench`, raw samples included) and benchmarks/data/runs/ (measured
 runs). A table that was measured twice under the same name is kept as the newer one.
@@ -58,6 +59,8 @@ def tables(chip: str) -> list[dict[str, Any]]:
 
 def named(item: dict[str, Any]) -> str:
     benchmark = item["benchmark"]
+    if item.get("part") == SEARCHED:
+        return f"{benchmark['target']}_{SEARCHED}" + (f"_{item['set']}" if item["set"] != "public" else "")
     return f"{benchmark['target']}_{item['set']}" + (f"_{item['part'].replace('=', '')}" if item.get("part") else "")
 
 
@@ -66,7 +69,8 @@ def named(item: dict[str, Any]) -> str:
 
 def take(paths: list[Path]) -> None:
     for path in paths:
-        for item in json.loads(path.read_text(encoding="utf-8")):
+        read = json.loads(path.read_text(encoding="utf-8"))
+        for item in read if isinstance(read, list) else [searched(read)]:
             found = Benchmark.model_validate(item["benchmark"])
             if part := part_of(found, item["set"]):
                 item["part"] = part
@@ -76,6 +80,20 @@ def take(paths: list[Path]) -> None:
             place = folder / f"{named(item)}.json"
             place.write_text(json.dumps(item, separators=(",", ":")) + "\n", encoding="utf-8")
             print(f"{place.relative_to(ROOT)}: {len(found.rows)} workloads", flush=True)
+
+
+def searched(table: dict[str, Any]) -> dict[str, Any]:
+    """A table of `avo bench` whose one program is what `avo evolve` found, with the set of sizes that it has."""
+    from evaluators.targets import target
+
+    found = Benchmark.model_validate(table)
+    programs = [a.name for a in found.arms if a.program is not None]
+    if len(programs) != 1:
+        raise SystemExit(f"a table of a search has one program, not {', '.join(programs) or 'none'}")
+    job, here = target(found.target), {r.workload for r in found.rows}
+    sets = {"public": job.workloads} | {name: job.chosen(name).workloads for name in job.sets}
+    chosen = next((name for name, sizes in sets.items() if here <= {w.name for w in sizes}), "public")
+    return {"set": chosen, "part": SEARCHED, "benchmark": table}
 
 
 def part_of(found: Benchmark, chosen: str) -> str:
