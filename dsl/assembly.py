@@ -299,6 +299,7 @@ def _keywords(call: Call) -> Iterator[Diagnostic]:
                 f"`{call.function}(..., {key}=...)`: the axis of a reduction stands in brackets",
                 call.span,
                 fix=f"{call.function}[{axis}]({inside})",
+                repair=f"{call.function}[{axis}]({inside})" if isinstance(value, Name) else None,
             )
         else:
             known = " ".join(_KEYWORDS.get(call.function, ()))

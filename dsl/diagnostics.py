@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dsl.syntax import Span
 
@@ -13,7 +13,8 @@ from dsl.syntax import Span
 class Diagnostic:
     """`rule` is a stable kebab-case name; `message` says what was found; `legal` what would be; `fix` the nearest fix.
 
-    `severity` is "error", "warning" or "hint"; only errors reject a program.
+    `severity` is "error", "warning" or "hint"; only errors reject a program. `repair`: the text that takes the place of
+    the span, where the fix needs no thought.
     """
 
     rule: str
@@ -22,6 +23,7 @@ class Diagnostic:
     legal: str = ""
     fix: str = ""
     severity: str = "error"
+    repair: str | None = field(default=None, compare=False)
 
     def render(self, source: str = "", path: str = "<program>") -> str:
         """`path:line:col: error[rule]: message`, the source line with a caret, then `legal:` and `fix:` lines."""

@@ -8,21 +8,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 Fix = str | Callable[[re.Match[str]], str]
 
 
 @dataclass(frozen=True)
 class Habit:
-    """`found` marks the place; `{0}` in `message` is what stands there. `fix` is the right form."""
+    """`found` marks the place; `{0}` in `message` is what stands there. `fix` is the right form.
+
+    `exact`: the fix takes the place of what was found, as it stands. `repair`: what does, where the fix is no such
+    text; None where it depends on more than the place.
+    """
 
     found: re.Pattern[str]
     message: str
     fix: Fix
     half: str = "both"  # algorithm, schedule, both
+    exact: bool = False
+    repair: Callable[[re.Match[str]], str | None] | None = None
 
     def advice(self, match: re.Match[str]) -> str:
         return self.fix if isinstance(self.fix, str) else self.fix(match)
+
+    def mended(self, match: re.Match[str]) -> str | None:
+        """What takes the place of what was found; None where a person has to decide."""
+        if self.repair is not None:
+            return self.repair(match)
+        return self.advice(match) if self.exact else None
 
 
 def _power(m: re.Match[str]) -> str:
@@ -39,6 +52,11 @@ def _choice(m: re.Match[str]) -> str:
     if any(p.count("(") != p.count(")") for p in parts):
         return "where(condition, x, y)"
     return f"where({', '.join(parts)})"
+
+
+def _where(m: re.Match[str]) -> str | None:
+    found = _choice(m)
+    return None if found == "where(condition, x, y)" else found
 
 
 def _index(m: re.Match[str]) -> str:
@@ -129,15 +147,37 @@ _TYPOGRAPHY = {
 _EACH = "(" + "|".join(map(re.escape, _TYPOGRAPHY)) + ")"
 
 
-def _habit(found: str, message: str, fix: Fix, half: str = "both") -> Habit:
-    return Habit(re.compile(found), message, fix, half)
+def _habit(
+    found: str,
+    message: str,
+    fix: Fix,
+    half: str = "both",
+    exact: bool = False,
+    repair: Callable[[re.Match[str]], str | None] | None = None,
+) -> Habit:
+    return Habit(re.compile(found), message, fix, half, exact, repair)
+
+
+def _plainly(m: re.Match[str]) -> str | None:
+    """A character's own form, unless it stands for a function of something."""
+    plain = {"²": None, "√": None, "∑": None, "Σ": None, "\u00a0": " ", "\u3000": " "}
+    return plain.get(m[0], _TYPOGRAPHY[m[0]])
+
+
+def _unless(inexact: Callable[[re.Match[str]], bool], fix: Callable[[re.Match[str]], str]) -> Any:
+    return lambda m: None if inexact(m) else fix(m)
+
+
+def _bare(m: re.Match[str]) -> str | None:
+    """`np.exp` is `exp`; what is no function of one value alone needs its axis."""
+    return m[2] if _module(m) == f"{m[2]}(x)" else None
 
 
 _ASSIGNED = r"[A-Za-z_]\w*(?:\[[^\]]*\])?"
 
 # Earlier ones win where two match at one place.
 HABITS = (
-    _habit(_EACH, "`{0}` is not a character of the language", lambda m: _TYPOGRAPHY[m[0]]),
+    _habit(_EACH, "`{0}` is not a character of the language", lambda m: _TYPOGRAPHY[m[0]], repair=_plainly),
     _habit(r"(^\s*(//|--)|/\*).*", "comments start with `#`", "# text"),
     _habit(r"^\s*@\w[\w.]*", "there are no decorators", "kernel NAME"),
     _habit(
@@ -159,24 +199,36 @@ HABITS = (
         r"\b(np|numpy|torch|tl|triton|math|F|jnp|jax|nn|functional)\.(?:\w+\.)*(\w+)",
         "`{0}`: functions belong to no module",
         _module,
+        repair=_bare,
     ),
     _habit(r"\b([A-Za-z_]\w*)\.([A-Za-z_]\w*)", "`{0}`: there are no attributes and no methods", _method),
     _habit(
         r"\b([A-Za-z_]\w*)\((.*?),\s*(?:axis|axes|dim|dims)\s*=\s*\(?([^),]+)\)?[^)]*\)",
         "`{0}`: the axis of a reduction stands in brackets",
         lambda m: f"{m[1]}[{m[3].strip()}]({m[2].strip()})",
+        repair=_unless(
+            lambda m: m[2].count("(") != m[2].count(")"), lambda m: f"{m[1]}[{m[3].strip()}]({m[2].strip()})"
+        ),
     ),
-    _habit(r"(\w+|\))\s*\*\*\s*(-?[\w.]+|\()", "`**` is no operator", _power),
+    _habit(
+        r"(\w+|\))\s*\*\*\s*(-?[\w.]+|\()",
+        "`**` is no operator",
+        _power,
+        repair=_unless(lambda m: m[1] == ")" or m[2] == "(", _power),
+    ),
     _habit(
         r"([A-Za-z_]\w*|\))\s*@\s*([A-Za-z_]\w*|\()",
         "`@` is no operator: a contraction names the axis that it sums over",
         lambda m: f"sum[k]({m[1] if m[1] != ')' else 'a'} * {m[2] if m[2] != '(' else 'b'})",
     ),
-    _habit(r"(?<==)([^=]*?)\bif\b(.+?)\belse\b(.+)$", "`x if c else y` is not an expression here", _choice),
+    _habit(
+        r"(?<==)([^=]*?)\bif\b(.+?)\belse\b(.+)$", "`x if c else y` is not an expression here", _choice, repair=_where
+    ),
     _habit(
         r"(?:(?<==)|(?<=[(,]))([^=(,]*?)\bif\b(.*?)\belse\b([^,]*)",
         "`x if c else y` is not an expression here",
         _choice,
+        repair=_where,
     ),
     _habit(
         r"([^=(,?]+)\?([^:]+):([^,)]+)",
@@ -184,19 +236,21 @@ HABITS = (
         lambda m: f"where({m[1].strip()}, {m[2].strip()}, {m[3].strip()})",
         "algorithm",
     ),
-    _habit(r"&&?", "`{0}` is no operator", "and"),
-    _habit(r"\|\|", "`||` is no operator", "or"),
-    _habit(r"\|", "`|` is no operator", "or", "algorithm"),
-    _habit(r"!(?!=)\s*(\w*)", "`!` is no operator", lambda m: f"not {m[1] or 'x'}"),
-    _habit(r"~\s*(\w*)", "`~` is no operator", lambda m: f"not {m[1] or 'x'}"),
+    _habit(r"&&?", "`{0}` is no operator", "and", exact=True),
+    _habit(r"\|\|", "`||` is no operator", "or", exact=True),
+    _habit(r"\|", "`|` is no operator", "or", "algorithm", exact=True),
+    _habit(r"!(?!=)\s*(\w*)", "`!` is no operator", lambda m: f"not {m[1] or 'x'}", repair=lambda m: f"not {m[1]}"),
+    _habit(r"~\s*(\w*)", "`~` is no operator", lambda m: f"not {m[1] or 'x'}", repair=lambda m: f"not {m[1]}"),
     _habit(r"\^\s*(\w*)", "`^` is no operator", "x * x for a power; x != y for exclusive or"),
     _habit(r"\blambda\b.*", "there are no functions of one's own", "write the expression where it is used"),
-    _habit(r"<>", "`<>` is no operator", "!="),
+    _habit(r"<>", "`<>` is no operator", "!=", exact=True),
     _habit(r"<<|>>", "`{0}` is no operator", "x * 2 or x // 2"),
     _habit(r"(//|[-+*/%])=", "`{0}`: every name is assigned once", _increment, "algorithm"),
-    _habit(r":=|<-", "`{0}` does not assign", "=", "algorithm"),
+    _habit(r":=|<-", "`{0}` does not assign", "=", "algorithm", exact=True),
     _habit(r"->|=>", "`{0}` is not part of the language", "name[axes] dtype = expression"),
-    _habit(r"\bfloat\(\s*([\"'])-?inf(inity)?\1\s*\)|([\"'])-?inf(inity)?\3", "there are no strings", "inf"),
+    _habit(
+        r"\bfloat\(\s*([\"'])-?inf(inity)?\1\s*\)|([\"'])-?inf(inity)?\3", "there are no strings", "inf", exact=True
+    ),
     _habit(r"\"[^\"]*\"?|'[^']*'?", "there are no strings", "a name or a number"),
     _habit(
         r"\bis\s+(not\s+)?None\b|[!=]=\s*None\b", "there is no None", "a `param NAME bool` that says whether it applies"
@@ -208,12 +262,13 @@ HABITS = (
     ),
     _habit(r"\.\.\.", "there is no ellipsis", "write every axis"),
     _habit(r"[{}]", "there are no braces", "one statement a line; parentheses group"),
-    _habit(r";", "`;` separates nothing", "one statement a line"),
+    _habit(r";\s*", "`;` separates nothing", "one statement a line", repair=lambda m: "\n"),
     _habit(r"\\\s*$", "a line is not continued by a backslash", "break it inside parentheses"),
     _habit(
         r"\b([A-Za-z_]\w*)\[([^\][()=|]*[-+*/%][^\][()=|]*)\]",
         "`{0}`: an index that is no plain axis stands in parentheses",
         _index,
+        exact=True,
     ),
     _habit(r"^\s*" + _ASSIGNED + r"(?:\s+\w+)?\s*(==)(?!=)", "`==` compares", "="),
     _habit(
@@ -244,6 +299,7 @@ HABITS = (
         "`{0}`: no colon stands before a dtype",
         lambda m: f"{m[1]}[{m[2]}] {m[3]}",
         "algorithm",
+        exact=True,
     ),
     _habit(
         r"^\s*kernel\s+(\w+)\s*\(.*",
@@ -254,16 +310,20 @@ HABITS = (
         r"^\s*(kernel|rank|in|out|axis|param|schedule|kernels)\b[^:]*(:)\s*$",
         "a line does not end in a colon",
         "leave it out",
+        repair=lambda m: m[0].strip()[:-1].rstrip(),
     ),
     _habit(
         r"^\s*(in|out|axis|param|schedule|kernels|tile|grid|stream|order|load|warps)\s*(:)",
         "no colon stands after `{1}`",
         lambda m: f"{m[1]} ...",
+        repair=lambda m: m[1],
     ),
     _habit(
         r",\s*$", "a line does not end in a comma", "go on in the same line, or start the next with `in` or `out` again"
     ),
-    _habit(r"^\s*num_warps\s*=\s*(\d+)", "`num_warps` is no directive", lambda m: f"warps {m[1]}", "schedule"),
+    _habit(
+        r"^\s*num_warps\s*=\s*(\d+)", "`num_warps` is no directive", lambda m: f"warps {m[1]}", "schedule", exact=True
+    ),
     _habit(
         r"^\s*num_stages\s*=\s*(\d+)", "`num_stages` is no directive", lambda m: f"stream n stages={m[1]}", "schedule"
     ),
@@ -278,14 +338,22 @@ HABITS = (
         "`{0}`: no `=` stands after the name of a directive",
         lambda m: f"{m[1]} {m[2]}".strip(),
         "schedule",
+        exact=True,
     ),
     _habit(
         r"^\s*(tile|grid|stream|order|load|warps|split|rescale|exponent|swizzle|stages)\s*\(([^)]*)\)",
         "`{0}`: a directive takes no parentheses",
         lambda m: f"{m[1]} {' '.join(m[2].replace(',', ' ').split())}",
         "schedule",
+        exact=True,
     ),
-    _habit(r"\b(\w+)\s*:\s*(\d+|all)\b", "`{0}`: a key is set by `=`", lambda m: f"{m[1]}={m[2]}", "schedule"),
+    _habit(
+        r"\b(\w+)\s*:\s*(\d+|all)\b",
+        "`{0}`: a key is set by `=`",
+        lambda m: f"{m[1]}={m[2]}",
+        "schedule",
+        exact=True,
+    ),
 )
 
 

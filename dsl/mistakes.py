@@ -156,7 +156,9 @@ def _habits(line: Line, half: str) -> Iterator[Diagnostic]:
             taken.append((start, end))
             what = " ".join(line.text[start:end].split())
             message = habit.message.format(what, *match.groups())
-            yield Diagnostic("habit", message, line.span(start, end), fix=habit.advice(match))
+            yield Diagnostic(
+                "habit", message, line.span(start, end), fix=habit.advice(match), repair=habit.mended(match)
+            )
 
 
 def _brackets(line: Line) -> Diagnostic | None:
