@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dsl.hardware import hardware
-from evaluators.integrity import corpus, raw_device
+from evaluators.integrity import corpus, timed_calls
 from evaluators.integrity.corpus import Item
 from evaluators.integrity.raw_device import RawDeviceEvaluator
 from evaluators.judge import environment
@@ -158,7 +158,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     record: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "sizes": SIZES, "rows": rows}
     if given.simulate:
-        raw_device.MANY = 2  # the interpreter takes its time
+        timed_calls.MANY = 2  # the interpreter takes its time
     with RawDeviceEvaluator(chip, sizes=1, rounds=2 if given.simulate else 6, simulate=given.simulate) as judge:
         judge._pool.warm(("raw-process-device",), wait=True)
         record["environment"] = {**environment(chip), **judge._more()}
@@ -179,7 +179,10 @@ def main() -> None:
     attacks = [r for r in rows if r["corpus"] == "attacks"]
     honest = [r for r in rows if r["corpus"] == "honest"]
     stopped, passed = sum(r["status"] != "ok" for r in attacks), sum(r["status"] == "ok" for r in honest)
-    print(f"{stopped} of {len(attacks)} attacks stopped, {passed} of {len(honest)} honest kernels passed")
+    fair = sum(r["status"] == "ok" and r["work"] == "proved" for r in attacks)
+    proved = sum(r["work"] == "proved" for r in honest)
+    print(f"attacks {len(attacks)}: {stopped} stopped, {fair} timed by the judge alone and so without effect")
+    print(f"honest {len(honest)}: {passed} passed, of {proved} the work is proved")
 
 
 if __name__ == "__main__":

@@ -17,15 +17,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from dsl.hardware import hardware
-from evaluators.integrity import raw, raw_device, sandbox, timed_inputs
+from evaluators.integrity import raw, raw_device, sandbox, timed_calls, timed_inputs
 from evaluators.integrity.raw import RawEvaluator
 from evaluators.pool import Session, WorkerPool
 from evaluators.targets import target
 
 KERNELS = Path(__file__).resolve().parents[1] / "tests" / "integrity" / "honest"
-LAYERS = ("copy and confinement", "load", "calls", "oracle", "end", "whole judgement")
-TASKS = {"raw_load": "load", "raw_run": "calls", "raw_put": "inputs of timed calls", "raw_time": "timed calls"}
-DEVICE_LAYERS = (*LAYERS[:3], "drawing for timed calls", *list(TASKS.values())[2:], *LAYERS[3:])
+LAYERS = ("copy and confinement", "load", "calls", "steps of a call", "oracle", "end", "whole judgement")
+TASKS = {
+    **{"raw_load": "load", "raw_run": "calls", "raw_tape": "steps of a call", "raw_play": "steps of a call"},
+    **{"raw_put": "inputs of timed calls", "raw_time": "timed calls"},
+}
+DEVICE_LAYERS = (*LAYERS[:4], "drawing for timed calls", "inputs of timed calls", "timed calls", *LAYERS[4:])
 
 
 def main() -> None:
@@ -79,7 +82,7 @@ def main() -> None:
             draw(self, *rest)
 
     WorkerPool._copy, Session.call = timed_copy, timed_call  # type: ignore[method-assign]
-    raw.right = raw_device.right = timed_right  # type: ignore[attr-defined]
+    raw.right = timed_calls.right = timed_right  # type: ignore[attr-defined]
     timed_inputs.TimedInputs.__init__ = timed_draw  # type: ignore[method-assign]
     table: dict[str, dict[str, float]] = {}
     chip = hardware(given.hw)

@@ -80,6 +80,11 @@ class RawEvaluator:
         with suppress(Unavailable):  # the gate that needs a worker will say so
             self._pool.warm((self._kind,))
         case = _Case(text, job, seed_program(job), self._seed, self.level, self._timeout, hardware, self._kind)
+        with case.open:
+            return self._evaluated(case, job)
+
+    def _evaluated(self, case: _Case, job: Target) -> Evaluation:
+        text, hardware = case.text, case.hardware
         found: list[GateResult] = []
 
         def evaluation(status: Status, message: str = "") -> Evaluation:
@@ -201,7 +206,8 @@ class _Call:
 
 @dataclass
 class _Case:
-    """facts: what `rules` judge by; it becomes the integrity gate's evidence."""
+    """facts: what `rules` judge by; it becomes the integrity gate's evidence. open: what ends with the judgement.
+    session: the process of the calls, where it is kept for more; started: is told when it is there."""
 
     text: str
     target: Target
@@ -214,6 +220,9 @@ class _Case:
     calls: list[_Call] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     results: list[WorkloadResult] = field(default_factory=list)
+    open: ExitStack = field(default_factory=ExitStack)
+    session: Session | None = None
+    started: Callable[[], None] | None = None
 
 
 _Gate: TypeAlias = "Callable[[_Case, WorkerPool], dict[str, Any]]"
@@ -309,7 +318,12 @@ def _other_size(case: _Case, workload: Workload, rng: np.random.Generator) -> Wo
 
 
 def _play(case: _Case, pool: WorkerPool) -> None:
-    with _started(case, pool) as session:
+    with ExitStack() as stack:
+        keeps = case.started is not None
+        session = (case.open if keeps else stack).enter_context(_started(case, pool))
+        if case.started is not None:
+            case.session = session
+            case.started()
         for call in case.calls:
             if session.charged > _CALLS_TIME * case.timeout:
                 raise Timeout(f"the calls took more than {_CALLS_TIME * case.timeout:g} s together")
@@ -360,7 +374,8 @@ def _whose_work(case: _Case, pool: WorkerPool) -> tuple[str, str]:
     try:
         with _started(case, pool) as session:
             tape = _taped(case, session, *_asked(case, _drawn(case, workload, "normal", rng)))
-        with _started(case, pool, tape) as session:
+        with pool.session(case.kind) as session:
+            _load_tape(case, session, tape)
             for distribution in ("normal", "large_logits"):
                 wrong = _one(case, session, _drawn(case, workload, distribution, rng), seen)
                 if wrong:
@@ -408,22 +423,23 @@ def _asked(case: _Case, call: _Call) -> tuple[dict[str, Any], list[bytes]]:
     return {"inputs": rows, "params": {**defaults, **call.workload.params}}, blobs
 
 
-class _started:
-    """A fresh process with the candidate loaded, or with a tape instead of it."""
+def _load_tape(case: _Case, session: Session, tape: dict[str, Any]) -> None:
+    """From now on the process plays it. Raises _NotTaped."""
+    asked = {"tape": tape, "library": case.target.torch == "any"}
+    reply = session.call("raw_play", asked, (), case.timeout)
+    if "launches" not in reply.result:
+        raise _NotTaped(str(reply.result.get("missing"))[:200])
 
-    def __init__(self, case: _Case, pool: WorkerPool, tape: dict[str, Any] | None = None) -> None:
-        self._case, self._pool, self._tape, self._stack = case, pool, tape, ExitStack()
+
+class _started:
+    """A fresh process with the candidate loaded."""
+
+    def __init__(self, case: _Case, pool: WorkerPool) -> None:
+        self._case, self._pool, self._stack = case, pool, ExitStack()
 
     def __enter__(self) -> Session:
         with ExitStack() as opening:
             session = opening.enter_context(self._pool.session(self._case.kind))
-            if self._tape is not None:
-                asked = {"tape": self._tape, "library": self._case.target.torch == "any"}
-                reply = session.call("raw_play", asked, (), self._case.timeout)
-                if "launches" not in reply.result:
-                    raise _NotTaped(str(reply.result.get("missing"))[:200])
-                self._stack = opening.pop_all()
-                return session
             try:
                 session.call("raw_load", {"source": self._case.text}, (), self._case.timeout)
             except TaskError as error:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,26 +23,21 @@ from dsl.syntax import Algorithm
 from dsl.work import work
 from evaluators.device import DeviceFacts, Lease, local_devices, matching
 from evaluators.evaluation import Status, WorkloadResult
-from evaluators.failures import Crash, TaskError, Unavailable, WorkerFailure
+from evaluators.failures import Unavailable, WorkerFailure
 from evaluators.gates import Rejected
-from evaluators.inputs import decode, extents, generator
+from evaluators.inputs import extents, generator
 from evaluators.integrity import raw, rules
-from evaluators.integrity.raw import RawEvaluator, _Case, _Gate, _said, _started, right
-from evaluators.integrity.timed_inputs import TimedInputs
-from evaluators.pool import Session, WorkerPool
+from evaluators.integrity.raw import RawEvaluator, _Case, _Gate
+from evaluators.integrity.timed_calls import Sized, Spare, median
+from evaluators.pool import WorkerPool
 from evaluators.roofline import MEMORY, Floor, speed_of_light
 from evaluators.target import Workload
-from evaluators.tolerance import form, verdict
 
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
 
 REGIME = {"name": "cold calls", "calls": "one at a time, L2 flushed, new inputs before each"}
 ROUNDS = 8  # timed calls of a size, each on its own inputs
-MANY = 100  # calls in one go, for the clock outside
-_WARM = 2  # turns that load and compile
-_JUDGING, _HOST_FLOPS = 2.0, 20e9  # seconds for the right answers of a size, at what a host may compute
-ROWS = 16  # of an output's first axis whose right answer is computed
 MOST_BYTES = 512 << 20  # of inputs: larger public sizes are left out
 RESIDENT = 24 << 30  # of memory: a device's libraries alone map several GiB
 
@@ -95,6 +89,8 @@ class RawDeviceEvaluator(RawEvaluator):
 
     def _on_device(self, gate: _Gate) -> _Gate:
         def run(case: _Case, pool: WorkerPool) -> dict[str, Any]:
+            self._spare = Spare(case, pool)
+            case.started = self._spare.start
             if self._lease is not None:
                 self._lease.take(wait_s=60.0)
             found = gate(case, pool)
@@ -133,48 +129,44 @@ class RawDeviceEvaluator(RawEvaluator):
         if rules.breaches({key: case.facts[key] for key in ("odd", "late", "state")}):
             return {"workloads": []}  # the next gate says so
         rows: list[dict[str, Any]] = []
-        clocks: list[list[float]] = []
-        tails: list[list[float]] = []
         case.facts["timed wrong"] = ""
-        with _started(case, pool) as session:
-            for workload in self._chosen(case):
-                rng = generator(case.seed, "timed", case.target.name, case.text, workload.name)
-                row = _Size(case, workload, rng, session, self._rounds).measure()
-                rows.append(row)
-                clocks += [[s["event_s"], s["wall_s"]] for s in row["samples"]]
-                tails += [[s["event_s"], s["tail_s"]] for s in row["samples"]]
-                if row["wrong"]:
-                    case.facts["timed wrong"] = row["wrong"]
-                    break
-                case.facts["parent_s"], case.facts["told_s"] = row["parent_s"], row["many_s"]
-                played = self._played(case, pool, session, workload)
-                case.facts.setdefault("played", []).append([_median(row), played.get("seconds")])
-                row["played"] = played
-                case.results.append(_result(case, workload, row))
-                if rules.breaches({key: case.facts[key] for key in ("parent_s", "told_s")}):
-                    break
-        case.facts |= {"clocks": clocks, "tails": tails}
-        plays = [row["played"] for row in rows if "played" in row]
+        assert case.session is not None
+        for workload in self._chosen(case):
+            rng = generator(case.seed, "timed", case.target.name, case.text, workload.name)
+            size = Sized(case, workload, rng, case.session, self._rounds)
+            row = size.measure()
+            rows.append(row)
+            if row["wrong"]:
+                case.facts["timed wrong"] = row["wrong"]
+                break
+            case.facts["parent_s"], case.facts["told_s"] = row["parent_s"], row["many_s"]
+            row["played"] = {"work": size.why} if size.why else self._played(case, size)
+            case.results.append(_result(case, workload, row))
+            if rules.breaches({key: case.facts[key] for key in ("parent_s", "told_s")}):
+                break
+        samples = [s for row in rows for s in row["samples"]]
+        case.facts["clocks"] = [[s["event_s"], s["wall_s"]] for s in samples]
+        case.facts["tails"] = [[s["event_s"], s["tail_s"]] for s in samples]
+        plays = [(median(row), row["played"]) for row in rows if "played" in row]
+        case.facts["played"] = [[told, p.get("seconds")] for told, p in plays]
         if plays:
-            case.facts["work"] = next((p["work"] for p in plays if p["work"] != raw.PROVED), raw.PROVED)
-            case.facts["ghost"] = "right" if any(p.get("ghost") == "right" for p in plays) else "wrong"
+            case.facts["work"] = next((p["work"] for _, p in plays if p["work"] != raw.PROVED), raw.PROVED)
+            case.facts["ghost"] = "right" if any(p.get("ghost") == "right" for _, p in plays) else "wrong"
         return {"regime": REGIME, "workloads": rows}
 
-    def _played(self, case: _Case, pool: WorkerPool, session: Session, workload: Workload) -> dict[str, Any]:
+    def _played(self, case: _Case, size: Sized) -> dict[str, Any]:
         """The steps of a call, timed in a process where the candidate has never been: {seconds, work, ghost}, or {work}
         where that cannot be."""
-        rng = generator(case.seed, "played", case.target.name, case.text, workload.name)
         try:
-            tape = _Size(case, workload, rng, session, 0).tape()
-            with _started(case, pool, tape) as clean:
-                size = _Size(case, workload, rng, clean, max(2, self._rounds // 2))
-                row = size.measure(outside=False)
-                if row["wrong"]:
-                    return {"work": f"not proved: played again it is wrong, {row['wrong']}"[:300]}
-                found = {"work": raw.PROVED, "ghost": size.ghost(), "samples": row["samples"]}
-                # Steps of several streams are played one after the other; a simulated device has no time of its own.
-                alone = int(tape.get("streams", 2)) <= 1 and not self._simulate
-                return found | ({"seconds": _median(row)} if alone else {})
+            clean = self._spare.taken()
+            raw._load_tape(case, clean, size.tape)
+            row = size.again(clean, self._rounds)
+            if row["wrong"]:
+                return {"work": f"not proved: played again it is wrong, {row['wrong']}"[:300]}
+            # Steps of several streams are played one after the other; a simulated device has no time of its own.
+            alone = size.tape.get("streams") in (0, 1) and not self._simulate
+            found = {"work": raw.PROVED, "ghost": row["ghost"], "samples": row["samples"]}
+            return found | ({"seconds": median(row)} if alone else {})
         except raw._NotTaped as no:
             return {"work": f"not proved: {no}"[:300]}
         except (Rejected, WorkerFailure) as failure:
@@ -192,138 +184,6 @@ def _size(algorithm: Algorithm, workload: Workload) -> int:
     return sum(4 * int(np.prod([sizes[a] for a in t.axes or ()])) for t in algorithm.inputs)
 
 
-class _Size:
-    """One public size of one candidate, in one process."""
-
-    def __init__(
-        self, case: _Case, workload: Workload, rng: np.random.Generator, session: Session, rounds: int
-    ) -> None:
-        self._case, self._workload, self._rng, self._session = case, workload, rng, session
-        self._rounds, self._span = rounds, ROWS
-        algorithm = case.program.algorithm
-        defaults = {p.name: p.default for p in algorithm.params if p.default is not None}
-        self._params = {**defaults, **workload.params}
-        self._inputs = TimedInputs(case.target, algorithm, workload, rng)
-        self._axis = self._inputs.axis
-
-    def tape(self) -> dict[str, Any]:
-        """The steps of a call at this size. Raises `raw._NotTaped`."""
-        forms, values = self._inputs.renew()
-        asked = {"inputs": forms, "params": self._params}
-        return raw._taped(self._case, self._session, asked, values)
-
-    def ghost(self) -> str:
-        """ "right" where the answer is right although no kernel runs, else "wrong"."""
-        self._put()
-        return "wrong" if self._go(1, cold=False, ghost=True)[1] else "right"
-
-    def measure(self, outside: bool = True) -> dict[str, Any]:
-        """outside: by the parent's clock too."""
-        samples, wrong = [], ""
-        self._span, judged = self._judged()
-        for turn in range(self._rounds + _WARM):
-            self._put()
-            sample, reasons = self._go(1, cold=True, judge=turn in judged)
-            if reasons and turn == 0:
-                where = f"{self._workload.name}: {reasons[0]}"
-                raise Rejected(Status.INCORRECT, f"at a timed size, {where}", {"workload": self._workload.name})
-            if reasons:
-                wrong = f"{self._workload.name}: {reasons[0]}"
-                break
-            if turn >= _WARM:
-                samples.append(sample)
-        found: dict[str, Any] = {"workload": self._workload.name, "samples": samples, "wrong": wrong}
-        found["judged"] = len([turn for turn in judged if turn >= _WARM])
-        if not wrong and outside:
-            found |= self._outside()
-        return found
-
-    def _judged(self) -> tuple[int, set[int]]:
-        """(rows, turns) whose answers are judged: all turns, or the first and some that nobody can know where the right
-        answer takes long."""
-        sizes = dict(self._workload.sizes)
-        length = sizes.get(self._axis or "", 1)
-        if self._axis in sizes:
-            sizes[self._axis] = 1
-        row = 2 * work(self._case.program, sizes, self._workload.params).total_flops / _HOST_FLOPS
-        rows = max(1, min(ROWS, length, int(_JUDGING / max(row, 1e-9))))
-        few = max(1, min(self._rounds, int(_JUDGING / max(rows * row, 1e-9))))
-        return rows, {0, *(_WARM + int(i) for i in self._rng.permutation(self._rounds)[:few])}
-
-    def _outside(self) -> dict[str, Any]:
-        """Seconds a call by the parent's clock: many calls, less what one costs to ask for."""
-        self._put()
-
-        def asked(calls: int) -> tuple[float, float]:
-            began = time.monotonic()
-            sample, _ = self._go(calls, cold=False, judge=False)
-            return time.monotonic() - began, sample["event_s"]
-
-        one = min(asked(1)[0] for _ in range(3))
-        many, told = min(asked(MANY + 1) for _ in range(2))
-        return {"parent_s": max(0.0, many - one) / MANY, "many_s": told}
-
-    def _put(self) -> None:
-        """New inputs in the child's memory."""
-        forms, values = self._inputs.renew()
-        self._call("raw_put", {"inputs": forms}, values)
-
-    def _go(
-        self, calls: int, cold: bool, judge: bool = True, ghost: bool = False
-    ) -> tuple[dict[str, float], list[str]]:
-        outputs = self._case.program.algorithm.outputs
-        first = {t.name: (t.axes or ())[:1] for t in outputs}
-        sizes = extents(self._case.program.algorithm, self._workload)
-        longest = sizes[self._axis] if self._axis else 0
-        begin = int(self._rng.integers(max(1, longest - self._span + 1))) if self._axis else 0
-        take = []
-        for t in outputs:
-            leads = first[t.name] == (self._axis,)
-            rows = sizes[first[t.name][0]] if first[t.name] else 1
-            take.append([begin, min(begin + self._span, longest)] if leads and self._axis else [0, rows])
-        asked = {"params": self._params, "calls": calls, "cold": cold, "take": take, "ghost": ghost}
-        reply = self._call("raw_time", asked, ())
-        try:
-            if reply.result["odd"]:
-                return {"event_s": 0.0, "wall_s": 0.0, "tail_s": 0.0}, [str(reply.result["odd"][0])[:200]]
-            names = {"seconds": "event_s", "wall_s": "wall_s", "tail_s": "tail_s"}
-            sample = {ours: float(reply.result[theirs]) for theirs, ours in names.items()}
-            if not all(np.isfinite(v) and v >= 0 for v in sample.values()) or not sample["event_s"]:
-                raise ValueError("no times")
-            self._case.facts["holds"] = str(reply.result["holds"])[:200]
-            reasons = self._judge(begin, longest, reply) if judge else []
-        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
-            raise Crash("the candidate's process answered nonsense", reply.log) from None
-        return sample, reasons
-
-    def _call(self, task: str, payload: dict[str, Any], blobs: Sequence[bytes]) -> Any:
-        try:
-            return self._session.call(task, payload, blobs, self._case.timeout)
-        except TaskError as error:
-            said = _said(error.message)[-1]
-            raise Rejected(Status.INCORRECT, f"at a timed size, {self._workload.name}: {said}", {}) from None
-
-    def _judge(self, begin: int, longest: int, reply: Any) -> list[str]:
-        algorithm = self._case.program.algorithm
-        cut = self._inputs.part(slice(begin, min(begin + self._span, longest)))
-        wanted = right(self._case.program, cut, self._params)
-        sizes = extents(algorithm, self._workload)
-        if int(reply.result["count"]) != len(wanted):
-            return [f"{int(reply.result['count'])} outputs, declared {len(wanted)}"]
-        reasons = []
-        rows = zip(wanted.items(), algorithm.outputs, reply.result["outputs"], reply.blobs, strict=True)
-        for (name, answer), t, row, data in rows:
-            whole = tuple(sizes[a] for a in t.axes or ())
-            wrong = form(str(row["dtype"])[:40], tuple(map(int, row["shape"])), answer.dtype, whole)
-            if wrong:
-                reasons.append(f"{name}: {wrong[0]}")
-                continue
-            got = decode(data, answer.dtype, answer.oracle.shape)
-            found = verdict(got, answer.oracle, answer.honest, answer.dtype)
-            reasons += [f"{name}: {why}" for why in found.reasons]
-        return reasons
-
-
 def _result(case: _Case, workload: Workload, row: Mapping[str, Any]) -> WorkloadResult:
     needed = work(case.program, workload.sizes, workload.params)
     floor = speed_of_light(needed, case.hardware) if case.hardware.claims_speed else None
@@ -339,14 +199,10 @@ def _result(case: _Case, workload: Workload, row: Mapping[str, Any]) -> Workload
             "interval_s": [times[0], times[-1]],
             "clock_outside_s": row["parent_s"],
             "clock": "a process of the judge" if played else "its own process",
-            "told_s": _median(row),
+            "told_s": median(row),
             "least_s": _least(case, workload, floor) if floor else 0.0,
         },
     )
-
-
-def _median(row: Mapping[str, Any]) -> float:
-    return statistics.median(s["event_s"] for s in row["samples"])
 
 
 def _least(case: _Case, workload: Workload, floor: Floor) -> float:

@@ -11,7 +11,7 @@ import pytest
 from dsl.hardware import hardware
 from evaluators.evaluation import Status
 from evaluators.inputs import decode, encode, input_shapes
-from evaluators.integrity import child_device, corpus, raw_device, rules
+from evaluators.integrity import child_device, corpus, rules, timed_calls
 from evaluators.integrity.raw_device import RawDeviceEvaluator
 from evaluators.integrity.timed_inputs import POOL, TimedInputs, cut_axis
 from evaluators.target import Workload
@@ -35,7 +35,7 @@ def judged(judge, text, job=ANY):
 
 @pytest.mark.slow
 def test_an_honest_kernel_is_timed_by_three_clocks(judge, monkeypatch):
-    monkeypatch.setattr(raw_device, "MANY", 3)  # the interpreter takes its time
+    monkeypatch.setattr(timed_calls, "MANY", 3)  # the interpreter takes its time
     found = judged(judge, (HERE / "honest" / "triton_rows.py").read_text(), SOFTMAX)
     assert found.status is Status.OK, found.message
     assert [g.gate for g in found.gates] == ["parse", "correctness", "timing", "integrity", "floor"]
@@ -106,7 +106,7 @@ def test_forged_times_are_held_against_the_parents_clock(judge, seconds, rule):
 
 @pytest.mark.slow
 def test_a_winner_is_judged_again_on_sizes_that_it_was_not_timed_on(judge, monkeypatch):
-    monkeypatch.setattr(raw_device, "MANY", 3)
+    monkeypatch.setattr(timed_calls, "MANY", 3)
     text = (HERE / "honest" / "plain_torch.py").read_text()
     job = replace(ANY, workloads=SIZES[:1], hidden=SIZES[1:])
     refused = judge.promote(text, job, hardware("h200"), text)
