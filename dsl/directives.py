@@ -356,7 +356,7 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
     ),
     DirectiveSpec(
         "reduce",
-        "who reduces a row",
+        "who reduces a row, and when",
         (
             Slot(
                 "rows",
@@ -365,6 +365,16 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
                     Choice("per_thread", "each thread its part, joined last"),
                     Choice("across", "threads of a warp together"),
                 ),
+                default="per_thread",
+            ),
+            Slot(
+                "sums",
+                "when a block's sums are taken",
+                (
+                    Choice("free", "where the compiler puts them"),
+                    Choice("first", "before the last product is waited for"),
+                ),
+                default="free",
             ),
         ),
         chip=_specialised,
@@ -427,6 +437,7 @@ DEFAULTS: Mapping[str, int | str] = MappingProxyType(
         "rescale": "always",
         "rows": "per_thread",
         "turns": "free",
+        "sums": "free",
         "exponent": "exp",
         "warps": 4,
         "waves_per_eu": 0,
@@ -434,7 +445,7 @@ DEFAULTS: Mapping[str, int | str] = MappingProxyType(
     }
 )
 
-SELDOM = ("issue", "rows", "turns")  # for warps with roles alone: the spec's page has no room for them
+SELDOM = ("issue", "rows", "turns", "sums")  # for warps with roles alone: the spec's page has no room for them
 
 # What people and models write by habit -> the directive that says it here.
 HABITS: Mapping[str, str] = MappingProxyType(

@@ -207,6 +207,7 @@ def _of_roles(
         yield "issue", "turns", schedule.turns, given(schedule.turns, "free", "ping_pong"), False
     if schedule.stream in kernel.pivots:
         yield "reduce", "rows", schedule.rows, given(schedule.rows, "per_thread", "across"), False
+        yield "reduce", "sums", schedule.sums, given(schedule.sums, "free", "first"), False
 
 
 def _cuttable(kernel: Anatomy, axis: str) -> bool:

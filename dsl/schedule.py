@@ -17,7 +17,7 @@ class KernelSchedule:
     exponent: ("exp", ()), ("exp2", ()) or ("poly", (4,)).
     roles: (warps that load, groups of 4 warps that multiply), or None; role_registers: of a thread of each. hold:
     (tensor, "registers" or "shared"). rows: who reduces a row. buffers: (tensor, blocks held), where that is not
-    `stages`. turns: "free" or "ping_pong".
+    `stages`. turns: "free" or "ping_pong". sums: "free" or "first".
     """
 
     writes: tuple[str, ...] = ()
@@ -42,6 +42,7 @@ class KernelSchedule:
     hold: tuple[tuple[str, str], ...] = ()
     buffers: tuple[tuple[str, int], ...] = ()
     turns: str = "free"
+    sums: str = "free"
     issue: str = "next_contraction"
     rows: str = "per_thread"
     directives: tuple[Directive, ...] = ()  # those that took effect, for comments and messages
@@ -143,6 +144,7 @@ def _apply(values: dict[str, object], d: Directive) -> None:
             if "turns" in keyed:
                 values["turns"] = keyed["turns"].value.id  # type: ignore[union-attr]
         case "reduce":
-            values["rows"] = keyed["rows"].value.id if "rows" in keyed else "per_thread"  # type: ignore[union-attr]
+            for key in keyed.keys() & {"rows", "sums"}:
+                values[key] = keyed[key].value.id  # type: ignore[union-attr]
         case "skip":
             values["skip"] = (*values.get("skip", ()), *(w.id for w in words))  # type: ignore[misc]

@@ -239,6 +239,14 @@ class Shared:
 
 
 @dataclass
+class TensorMemory(Shared):
+    """A buffer in tensor memory (sm_100), or one of several."""
+
+    def index(self, i: Any) -> TensorMemory:
+        return TensorMemory(self.data[int(i)])
+
+
+@dataclass
 class Barrier:
     """Arrivals and bytes that a phase still misses, and which phase it is."""
 
@@ -473,6 +481,26 @@ def _mma_wait(pending: int, deps: Sequence[Any]) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
+def _allocate(dtype: DType, shape: Sequence[int], layout: Any) -> TensorMemory:
+    return TensorMemory(np.full(shape, np.nan, np.float32))
+
+
+def _tcgen05_mma(a: Any, b: Any, acc: TensorMemory, use_acc: Any = True, mbarriers: Sequence[Barrier] = ()) -> None:
+    """A product that reads its operands and writes its result as late as it may, in the order of those of a role."""
+    before = acc.data.copy() if use_acc else None
+    acc.data[...] = np.nan  # until it is there
+
+    def finish() -> None:
+        with np.errstate(all="ignore"):
+            value = _product(*(np.ascontiguousarray(x.data, dtype=np.float32) for x in (a, b)))
+        acc.data[...] = value if before is None else value + before
+        for barrier in mbarriers:
+            barrier.arrive()
+
+    _turns.late.append(finish)
+    _turns.pause()
+
+
 def _any_above(parts: Any, group: int) -> int:
     return int(not bool((np.asarray(parts) <= 4096).all()))
 
@@ -550,6 +578,11 @@ def _modules(seed: int) -> Iterator[None]:
         warpgroup_mma_wait=_mma_wait,
     )
 
+    blackwell = types.ModuleType("triton.experimental.gluon.language.nvidia.blackwell")
+    vars(blackwell).update(
+        TensorMemoryLayout=lambda *a, **k: None, allocate_tensor_memory=_allocate, tcgen05_mma=_tcgen05_mma
+    )
+
     def from_tensor(x: torch.Tensor, block: list[int], layout: Any) -> Descriptor:
         return Descriptor(x, list(block), layout)
 
@@ -560,6 +593,7 @@ def _modules(seed: int) -> Iterator[None]:
         "triton.experimental.gluon.language": gl,
         "triton.experimental.gluon.language.nvidia": types.ModuleType("nvidia"),
         "triton.experimental.gluon.language.nvidia.hopper": hopper,
+        "triton.experimental.gluon.language.nvidia.blackwell": blackwell,
         "triton.experimental.gluon.nvidia": types.ModuleType("nvidia"),
         "triton.experimental.gluon.nvidia.hopper": nvidia,
     }

@@ -42,6 +42,9 @@ def lower(
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write here.", metavar="PATH")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output file.")] = False,
+    untried: Annotated[
+        bool, typer.Option("--untried", help="Roles on sm_100 too: code that was compiled and never run.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print text, kernels and warnings as JSON.")] = False,
 ) -> None:
     """Print the Triton that a program becomes on a chip; it runs without avo. Or its machine code, per kernel.
@@ -68,7 +71,7 @@ def lower(
     if errors:
         raise ProgramError(errors, text, file)
     program = fill(program, chip, sizes.sizes if sizes else None)  # `?` becomes a number
-    result = lowered(program, chip, sizes.sizes if sizes else None)
+    result = lowered(program, chip, sizes.sizes if sizes else None, untried=untried)
     for warning in result.warnings:
         warn(warning.render(text, file))
     if emit is Form.TRITON:

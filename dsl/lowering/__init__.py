@@ -47,11 +47,13 @@ def _closed(schedule: KernelSchedule) -> None:
                 raise ProgramError([Diagnostic("open-number", message, item.span, fix="give it a number")])
 
 
-def lower(program: Program, hw: Hardware, sizes: Sizes | None = None, triton: str = "") -> Lowered:
+def lower(
+    program: Program, hw: Hardware, sizes: Sizes | None = None, triton: str = "", untried: bool = False
+) -> Lowered:
     """Source for one chip: Triton, or Gluon where warps have roles. Raises ProgramError; see `tile_program`.
 
     triton: the version that will compile it, where that is known; with one whose Gluon was never tried, `roles` gives
-    plain Triton and a warning.
+    plain Triton and a warning. untried: `roles` has its form on sm_100 too, which was compiled and never run.
     """
     for d in program.schedule.pipeline:
         if d.name in ("launch", "comm"):
@@ -62,7 +64,7 @@ def lower(program: Program, hw: Hardware, sizes: Sizes | None = None, triton: st
     name, digest_ = program.algorithm.name, digest(program)
     plain = [plain_kernel(k, hw) for k in kernels]
     warnings: list[Diagnostic] = []
-    printed = [_specialised(k, hw, triton, warnings) or p for k, p in zip(kernels, plain, strict=True)]
+    printed = [_specialised(k, hw, triton, warnings, untried) or p for k, p in zip(kernels, plain, strict=True)]
     source = emit(program, printed, hw, digest_)
     gluon = any(p.language == "gluon" for p in printed)
     return Lowered(
@@ -89,7 +91,9 @@ def _plainly(kernel: TileKernel, why: str) -> Diagnostic:
     return Diagnostic("plain-lowering", message, at, severity="warning")
 
 
-def _specialised(kernel: TileKernel, hw: Hardware, triton: str, warnings: list[Diagnostic]) -> Printed | None:
+def _specialised(
+    kernel: TileKernel, hw: Hardware, triton: str, warnings: list[Diagnostic], untried: bool
+) -> Printed | None:
     """The kernel with roles for its warps where the schedule wants that; else, or where it has no such form, None."""
     from dsl.lowering.gluon import TESTED, NotSpecialised, specialised_kernel
 
@@ -98,7 +102,7 @@ def _specialised(kernel: TileKernel, hw: Hardware, triton: str, warnings: list[D
     try:
         if triton and not triton.startswith(TESTED):
             raise NotSpecialised(f"its Gluon was tried with triton {', '.join(TESTED)}, and this is {triton}")
-        found = specialised_kernel(kernel, hw)
+        found = specialised_kernel(kernel, hw, untried)
     except NotSpecialised as reason:
         warnings.append(_plainly(kernel, str(reason)))
         return None

@@ -103,6 +103,8 @@ def resolved(schedule: KernelSchedule, k: Knob) -> object:
             return schedule.turns
         case "reduce", "rows":
             return schedule.rows
+        case "reduce", "sums":
+            return schedule.sums
         case "split", _:
             return "masked" if schedule.split_masked else "none"
         case "swizzle", _:
@@ -267,7 +269,9 @@ def test_the_table_and_the_printer_agree() -> None:
 def test_the_table_and_the_defaults_of_a_kernel_agree() -> None:
     naive = KernelSchedule()
     for name, default in DEFAULTS.items():
-        directive = {"stages": "stream", "l2": "order", "rows": "reduce", "turns": "issue"}.get(name, name)
+        directive = {"stages": "stream", "l2": "order", "rows": "reduce", "sums": "reduce", "turns": "issue"}.get(
+            name, name
+        )
         k = Knob(0, directive, name if directive != name else "", default, (), "", False)
         assert resolved(naive, k) == default
 

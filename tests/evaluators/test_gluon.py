@@ -68,6 +68,7 @@ VARIANTS = {
     "one loop": ALWAYS.replace("split masked\n", ""),
     "one stage": ALWAYS.replace("stages=2", "stages=1"),
     "a tile a program": SM90.replace("persistent\n", ""),
+    "sums first": SM90.replace("rescale speculative", "rescale lazy(8)").replace("per_thread", "per_thread sums=first"),
     "in turn": SM90.replace("issue next_contraction", "issue next_contraction turns=ping_pong"),
     "three buffers of keys": ALWAYS.replace("n=128", "n=64") + "buffers k 3\n",
     "one buffer of keys": SM90 + "buffers k 1\n",
@@ -222,6 +223,61 @@ def test_narrow_scores(dtype: str) -> None:
     assert apart(found, attended(*meant, v, keep)[0]) < 4e-3
 
 
+# -- sm_100: compiled, never run ---------------------------------------------------------------------------------------
+
+SM100 = ALWAYS.replace("m=128 n=128", "m=256 n=64").replace("hold q registers\n", "")
+
+
+def for_sm_100(text: str) -> Lowered:
+    found = lower(parse(text), hardware("b200"), {"d": 128, "e": 128}, untried=True)
+    assert found.language == "gluon" and any("never run" in w.message for w in found.warnings)
+    assert "# compiled for sm_100, never run" in found.source
+    return found
+
+
+def test_sm_100_gets_plain_triton_unless_it_is_asked_for() -> None:
+    found = lower(parse(SM100), hardware("b200"), {"d": 128, "e": 128})
+    assert found.language == "triton" and any("sm_90 alone" in w.message for w in found.warnings)
+
+
+@pytest.mark.parametrize("rescale", ["always", "lazy(8)"])
+@pytest.mark.parametrize("issue", ["next_contraction", "in_order"])
+def test_products_in_tensor_memory_keep_the_value(rescale: str, issue: str) -> None:
+    text = SM100.replace("rescale always", f"rescale {rescale}").replace("next_contraction", issue)
+    run = load(for_sm_100(text).source, seed=3).attention
+    q, k, v = drawn(300, 270, True)
+    for causal in (True, False):
+        keep = torch.arange(300)[:, None] >= torch.arange(270)
+        assert apart(run(q, k, v, causal), attended(q, k, v, keep | (not causal))[0]) < 4e-3
+
+
+@pytest.mark.parametrize("line", [r"mbarrier\.wait\(scores_done.*\n", r"mbarrier\.wait\(sums_done.*\n"])
+def test_the_emulator_finds_a_product_in_tensor_memory_that_nobody_waits_for(line: str) -> None:
+    source = re.sub(line, "pass\n", for_sm_100(SM100).source)
+    q, k, v = drawn(300, 400, False)
+    wrong = 0
+    for seed in range(3):
+        try:
+            found = load(source, seed).attention(q, k, v, False)
+            wrong += not apart(found, attended(q, k, v, torch.ones(300, 400, dtype=torch.bool))[0]) < 4e-3
+        except (Misuse, Stuck):
+            wrong += 1
+    assert wrong
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("m=256", "m=128"), "each group has 128 rows"),
+        (("n=64", "n=128"), "512 columns"),
+        (("rescale always", "rescale speculative"), "needs 64 rows a group"),
+    ],
+)
+def test_what_tensor_memory_has_no_room_for(change: tuple[str, str], why: str) -> None:
+    found = lower(parse(SM100.replace(*change)), hardware("b200"), {"d": 128, "e": 128}, untried=True)
+    assert found.language == "triton" and any(why in w.message for w in found.warnings)
+
+
 def drawn_schedule(text: str, seed: int) -> str:
     """The program after eight legal edits of its schedule, roles kept."""
     rng = random.Random(seed)
@@ -348,7 +404,8 @@ def test_no_warp_waits_for_others_to_know_whether_its_rows_rose() -> None:
     """`lazy` branches by a vote of each warp: no reduction across warps, and as many barriers as `always`."""
     counts = {}
     for rescale in ("always", "lazy(8)"):
-        found = lowered(SM90.replace("rescale speculative", f"rescale {rescale}"))
+        text = SM90.replace("rescale speculative", f"rescale {rescale}")
+        found = lowered(text.replace("per_thread", "per_thread sums=first") if rescale != "always" else text)
         (kernel,) = found.kernels
         launch = kernel.specialise(SIZES, {"causal": False})
         machine = compile_source(found.source, kernel.name, launch, hardware("h200"), ["sass"])
@@ -366,6 +423,15 @@ def test_a_bias_is_loaded_once_by_each_thread_and_spread() -> None:
     launch = kernel.specialise({"m": 4096, "n": 4096, "k": 4096}, {})
     machine = compile_source(found.source, kernel.name, launch, hardware("h200"), ["sass"])
     assert len(re.findall(r"\bLDG\.", machine.texts["sass"])) <= 4  # two groups, two elements of 256 a thread
+
+
+@needs_triton
+def test_the_machine_code_for_sm_100() -> None:
+    found = for_sm_100(SM100)
+    (kernel,) = found.kernels
+    machine = compile_source(found.source, kernel.name, kernel.specialise(SIZES, {"causal": False}), hardware("b200"))
+    # two groups; first block, all others, and the last second product: 8 steps of 16 of d, 4 of n
+    assert machine.matrix == {"UTCHMMA": 48} and machine.spills <= 8 and machine.shared_bytes < 227 * 1024
 
 
 @needs_triton

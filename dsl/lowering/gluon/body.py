@@ -146,9 +146,7 @@ class RoleBody(Body):
             case "issue":
                 self.issue(n)
             case "settle":
-                self.settle()
-                name = self.text(n.args[0]).source
-                self.put(f"{name} = warpgroup_mma_wait({n.attr}, deps=({name},))", n.note)
+                self.settle_product(n)
             case "above":
                 self.settle()
                 assert n.out is not None
@@ -178,18 +176,21 @@ class RoleBody(Body):
             case _:
                 super().op(n, direct)
 
+    def settle_product(self, n: Op) -> None:
+        self.settle()
+        name = self.text(n.args[0]).source
+        self.put(f"{name} = warpgroup_mma_wait({n.attr[0]}, deps=({name},))", n.note)
+
     def operand_layout(self, n: Op) -> str:
         dims, dtype = n.attr
         return f"gl.DotOperandLayout(0, {self.layout(dims)}, {32 // BITS.get(dtype, 8)})"
 
     def issue(self, n: Op) -> None:
         """A matrix product under way: `acc` goes on where there is one."""
-        attr: DotAttr = n.attr
+        attr: DotAttr = n.attr[0]
         out = n.out
         assert out is not None
-        a, b = (self.text(x) for x in n.args[:2])
-        left = f"{a.source}.permute((1, 0))" if attr.transpose_a else a.source
-        right = f"{b.source}.permute((1, 0))" if attr.transpose_b else b.source
+        left, right = self.operands(n.args[0], n.args[1], attr)
         self.settle()
         if len(n.args) == 3:
             acc = self.text(n.args[2]).source
@@ -201,6 +202,11 @@ class RoleBody(Body):
         zero = f"gl.zeros(({shape}), {TRITON_TYPES[out.dtype]}, {self.layout(out.dims)})"
         self.call(f"{self.name(out)} = warpgroup_mma", [left, right, zero, "use_acc=False", "is_async=True"])
         self.ready[out] = Text(self.name(out), ATOM, out.dims)
+
+    def operands(self, a: Value, b: Value, attr: DotAttr) -> tuple[str, str]:
+        left, right = (self.text(x).source for x in (a, b))
+        left = f"{left}.permute((1, 0))" if attr.transpose_a else left
+        return left, f"{right}.permute((1, 0))" if attr.transpose_b else right
 
     def call(self, function: str, args: list[str]) -> None:
         """A call as a statement, over several lines where it is long."""

@@ -31,8 +31,8 @@ def guard(groups: int) -> str:
 
 def summed(groups: int) -> str:
     """The function that makes the next vote wait for a block's sums: a sum that is NaN or infinite makes it true, which
-    changes nothing, for the factors of rows that did not rise are 1. Without it ptxas moves the exponentials behind the
-    wait for the last product, and nothing runs beside that (measured: 4 to 7%)."""
+    changes nothing, for the factors of rows that did not rise are 1. Without it ptxas is free to move sums, and at
+    times all exponentials too, behind the wait for the last product: `reduce sums=first`."""
     lines = [
         "def summed(parts, WG: gl.constexpr):",
         '    """What follows a vote stays behind these sums."""',
@@ -47,10 +47,9 @@ def summed(groups: int) -> str:
     return "\n".join(lines)
 
 
-def vote(groups: int, rows: int, tied: bool) -> str:
+def vote(groups: int, n: int, tied: bool) -> str:
     """The function that tells a warp whether any of its rows has a value above 0. What the branch does to a row is done
-    by the warp that has it, so warps need not agree. `tied`: it waits for `summed`."""
-    n = rows // 32  # rows of a thread: each row lies in four
+    by the warp that has it, so warps need not agree. `n`: rows of a thread. `tied`: it waits for `summed`."""
     lines = [
         "def any_rose(x, WG: gl.constexpr):",
         '    """Whether any of a warp\'s rows has more than 0."""',

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 
 from dsl.hardware import Hardware
+from dsl.lowering.gluon import tensor_memory as tensor
 from dsl.lowering.gluon.balance import IMPORTS as TABLE_IMPORTS
 from dsl.lowering.gluon.balance import SHARED_OUT, table_name, table_source, uneven
 from dsl.lowering.gluon.body import DEFINITIONS, REDUCTIONS, RoleBody
@@ -63,6 +64,9 @@ def tiles_of(x, block, dtype):
 )
 
 
+WGMMA = "    warpgroup_mma,\n    warpgroup_mma_wait,\n"
+
+
 def why_plain(k: TileKernel) -> str:
     """Why a kernel has no form in which warps have roles; "" where it has one."""
     try:
@@ -75,16 +79,23 @@ def why_plain(k: TileKernel) -> str:
     return ""
 
 
-def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
-    """Raises NotSpecialised with the reason where the kernel has no such form."""
-    if hw.arch != "sm_90":
+def specialised_kernel(k: TileKernel, hw: Hardware, untried: bool = False) -> Printed:
+    """Raises NotSpecialised with the reason where the kernel has no such form. `untried`: sm_100 too."""
+    tensor_memory = hw.arch == tensor.ARCH and untried
+    if hw.arch != "sm_90" and not tensor_memory:
         raise NotSpecialised(f"warps with roles are lowered for sm_90 alone so far, not {hw.arch}")
     k = stored_directly(k)
     if why := why_plain(k):
         raise NotSpecialised(why)
-    plan = ahead(voted(per_thread(make_plan(k))))
-    layouts = Layouts(k)
-    mma, load = (RoleBody(k, nodes, plan.split, layouts) for nodes in (multiplying(plan), loading(plan)))
+    if tensor_memory:
+        plan = replace(ahead(voted(make_plan(k))), tensor_memory=True)
+        tensor.fits(plan)
+    else:
+        plan = ahead(voted(per_thread(make_plan(k))))
+    layouts = tensor.RowLayouts(k) if tensor_memory else Layouts(k)
+    work = multiplying(plan)
+    load = RoleBody(k, loading(plan), plan.split, layouts)
+    mma = tensor.body(plan, work, layouts) if tensor_memory else RoleBody(k, work, plan.split, layouts)
     for body in (mma, load):
         body.run()
     decoding, extras = ([], [Argument("tiles", "table", "")]) if uneven(plan) else decode(k, mma)
@@ -104,7 +115,7 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
     )
     bodies = {
         "any_above": guard(plan.consumers),
-        "any_rose": vote(plan.consumers, plan.rows, "summed" in mma.functions),
+        "any_rose": vote(plan.consumers, plan.rows // (128 if tensor_memory else 32), "summed" in mma.functions),
         "summed": summed(plan.consumers),
         **{f: f"def {f}(x):\n{d}" for f, d in DEFINITIONS.items()},
         **SHARED,
@@ -131,10 +142,16 @@ def specialised_kernel(k: TileKernel, hw: Hardware) -> Printed:
         notes.append(
             "`issue next_contraction` has no effect: it needs stages=2 and a block of a product, arithmetic, a product"
         )
+    if k.schedule.sums == "first" and "summed" not in mma.functions:
+        notes.append("`reduce sums=first` has no effect: it needs `rescale lazy(N)` and `reduce rows=per_thread`")
     if k.schedule.turns == "ping_pong" and not takes_turns(plan):
         notes.append("`issue turns=ping_pong` has no effect: it needs two groups and `issue next_contraction`")
     constants, table = {"ROWS": plan.rows}, ""
     imports: tuple[str, ...] = IMPORTS
+    if tensor_memory:
+        at = "from triton.experimental.gluon.nvidia.hopper import"
+        imports = (IMPORTS[0].replace(WGMMA, "").replace(at, f"{tensor.IMPORT}\n{at}"),)
+        notes.append(tensor.LABEL)
     if uneven(plan):
         definitions["shared_out"] = SHARED_OUT
         definitions[table_name(plan)], table = table_source(plan)
@@ -172,7 +189,8 @@ def _passed(plan: Plan, arguments: tuple[Argument, ...]) -> list[str]:
     """What every role is given: the kernel's own arguments, buffers, barriers."""
     buffers = [f"{t}_s" for c in plan.channels for t in c.tensors] + [f"{t}_s" for t in plan.stored]
     barriers = [f"{c.name}_{x}" for c in plan.channels for x in ("full", "empty")]
-    return [*(a.name for a in arguments), *buffers, *barriers]
+    kept = tensor.NAMES if plan.tensor_memory else ()
+    return [*(a.name for a in arguments), *buffers, *barriers, *kept]
 
 
 def _role(
@@ -237,6 +255,7 @@ def _start(plan: Plan, arguments: tuple[Argument, ...]) -> str:
     lines = [f"@gluon.jit(do_not_specialize=[{free}])", f"def {k.name}("]
     lines += [f"    {parameter(a)}," for a in arguments]
     lines += ["    ROWS: gl.constexpr,", "):", *schedule_lines(k)]
+    lines += [f"    # {tensor.LABEL}"] if plan.tensor_memory else []
     inner: list[str] = []
     for c in plan.channels:
         for t in c.tensors:
@@ -253,6 +272,7 @@ def _start(plan: Plan, arguments: tuple[Argument, ...]) -> str:
             f"    mbarrier.init({c.name}_full.index(i), count=1)",
             f"    mbarrier.init({c.name}_empty.index(i), count={1 if c.own else plan.consumers})",
         ]
+    inner += tensor.allocated(plan) if plan.tensor_memory else []
     inner.append("fence_async_shared()")
     loads, mma = k.schedule.role_registers
     names = [*_passed(plan, arguments), "ROWS"]

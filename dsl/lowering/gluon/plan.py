@@ -20,8 +20,8 @@ from dsl.tile import DotAttr, If, LoadAttr, Loop, Node, Op, TileKernel, Value
 # view      -                         str: a buffer in shared memory, as source
 # hold      view                      (out dims): the view as an operand in registers
 # operand   x                         (out dims): a computed value as the left operand of a product
-# issue     a, b[, acc]               DotAttr; the product is under way, its value not there yet
-# settle    product                   how many products may still be under way
+# issue     a, b[, acc]               (DotAttr, block): the block's product is under way, its value not there yet
+# settle    product                   (how many products may still be under way, block): the block's product is there
 # line      -                         str: a statement of its own; all that stands before it comes before it
 WARPGROUP = 128
 ROWS = 64  # of one wgmma: rows that 4 warps multiply at once
@@ -61,11 +61,12 @@ class Plan:
     before: list[Node]
     after: list[Node]
     rotated: bool
+    tensor_memory: bool = False  # products are left there (sm_100), not in registers
     stored: list[str] = field(default_factory=list)  # tensors that leave through shared memory
 
     def holds(self, tensor: str) -> bool:
         """Whether the schedule wants an operand that no trip changes in registers: left operands alone can be."""
-        wanted = dict(self.kernel.schedule.hold).get(tensor) == "registers"
+        wanted = dict(self.kernel.schedule.hold).get(tensor) == "registers" and not self.tensor_memory
         loads = {op.out for op in self.kernel.ops() if op.kind == "load" and op.attr.tensor == tensor}
         dots = [d for d in self.kernel.ops() if d.kind == "dot" and loads.intersection(d.args)]
         return wanted and all(d.args[0] in loads and not d.attr.transpose_a for d in dots)

@@ -23,7 +23,7 @@ from dsl.tile import If, Loop, Node, Op, Value
 # more_parts  parts, factor  the parts, each row times its factor
 # join        parts          the sum of a row
 # spread      x              a vector that was loaded once, to all threads that have its columns
-# rose        x, parts       whether any of the warp's rows has more than 0, asked behind the sums
+# rose        x[, parts]     whether any of the warp's rows has more than 0; with parts, asked behind those sums
 # row_max     x              axis: the maximum of a row
 PARTS = "of_thread"  # stands for the axis of parts
 ONCE = "_once"  # behind an axis: a vector along it of which each thread has its own few elements
@@ -131,16 +131,17 @@ def voted(plan: Plan) -> Plan:
     """The plan with branches that each warp takes by itself, where a branch asks for the largest of all rows: by a
     reduction the warps of a group would have to wait for each other."""
     zeros = {n.out for n in plan.kernel.ops() if n.kind == "const" and n.attr == 0.0}
-    return replace(plan, walk=[replace(x, body=_asked(x.body, plan.split, zeros)) for x in plan.walk])
+    first = plan.kernel.schedule.sums == "first"
+    return replace(plan, walk=[replace(x, body=_asked(x.body, plan.split, zeros, first)) for x in plan.walk])
 
 
-def _asked(body: list[Node], split: str, zeros: set[Value | None]) -> list[Node]:
+def _asked(body: list[Node], split: str, zeros: set[Value | None], first: bool) -> list[Node]:
     largest = {
         n.out: n.args[0]
         for n in body
         if isinstance(n, Op) and n.kind == "reduce" and n.attr == ("max", (split,)) and n.args[0].dims == (split,)
     }
-    sums = [n.out for n in body if isinstance(n, Op) and n.kind == "parts" and n.out is not None]
+    sums = [n.out for n in body if isinstance(n, Op) and n.kind == "parts" and n.out is not None] if first else []
     conditions = {n.condition for n in body if isinstance(n, If)}
     found: list[Node] = []
     gone: set[Value] = set()

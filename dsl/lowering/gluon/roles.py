@@ -22,6 +22,16 @@ def line(text: str, note: str = "") -> Op:
     return Op("line", None, (), text, note)
 
 
+def issue(out: Value | None, args: tuple[Value, ...], dot: Op, at: str = "block") -> Op:
+    """The product of the block `at` is under way."""
+    return Op("issue", out, args, (dot.attr, at))
+
+
+def settle(product: Value, pending: int = 0, at: str = "block") -> Op:
+    """The product of the block `at` is there; `pending` later ones need not be."""
+    return Op("settle", None, (product,), (pending, at))
+
+
 class Ring:
     """Where a channel's data of one block lies and which phase its barriers are in, as source.
 
@@ -166,6 +176,8 @@ def multiplying(plan: Plan) -> Nodes:
         if all(plan.holds(t) for t in c.tensors):
             nodes += [line("fence_async_shared()"), ring.release(c)]
     late = [c for c in kept if not all(plan.holds(t) for t in c.tensors)]
+    if plan.tensor_memory:
+        nodes.append(line("first = block"))
     if plan.rotated:
         nodes += _rotated(plan, ring, held, late)
     elif all(plan.buffers(c) > 1 for c in plan.channels if c.streamed) and all(_only_accumulates(x) for x in plan.walk):
@@ -254,12 +266,12 @@ def _accumulating(plan: Plan, ring: Ring, held: dict[str, Value], late: list[Cha
         acc, streamed = dot.args[2], _channels_of(plan, dot, loop)
         body: Nodes = [ring.wait_full(c) for c in streamed]
         a, b = _operands(plan, ring, dot, loop, held, body, "block")
-        body += [Op("issue", dot.out, (a, b, acc), dot.attr), Op("settle", None, (acc,), 1)]
+        body += [issue(dot.out, (a, b, acc), dot), settle(acc, 1, "block - 1")]
         body += [ring.release(c, "block - 1", "block > first") for c in streamed]
         body.append(line("block += 1"))
         nodes.append(_turning(loop, body))
     assert acc is not None
-    nodes.append(Op("settle", None, (acc,), 0))
+    nodes.append(settle(acc, 0, "block - 1"))
     nodes += [ring.release(c, "block - 1", "block > first") for c in streamed]
     return [*nodes, *(ring.release(c) for c in late)]
 
@@ -281,7 +293,7 @@ def _in_order(plan: Plan, ring: Ring, held: dict[str, Value], late: list[Channel
             behind, ahead = (_others(plan, loop, x) for x in (dots[: dots.index(n)], dots[dots.index(n) + 1 :]))
             body += [ring.wait_full(c) for c in mine if c not in behind]
             a, b = _operands(plan, ring, n, loop, held, body, "block")
-            body += [Op("issue", n.out, (a, b, *n.args[2:]), n.attr), Op("settle", None, (_value(n),), 0)]
+            body += [issue(n.out, (a, b, *n.args[2:]), n), settle(_value(n))]
             body += [ring.release(c) for c in mine if c not in ahead]
         body.append(line("block += 1"))
         nodes.append(_turning(loop, body))
@@ -323,7 +335,7 @@ def _rotated(plan: Plan, ring: Ring, held: dict[str, Value], late: list[Channel]
     cut = cuts[-1]
     nodes += _in_turn(plan, _deferred(plan, ring, first, cut, held, left, "block"))
     (second,) = _channels_of(plan, cut.deferred, first)
-    nodes += [Op("settle", None, (cut.deferred.args[2],), 0), ring.release(second), line("block += 1")]
+    nodes += [settle(cut.deferred.args[2]), ring.release(second), line("block += 1")]
     return nodes
 
 
@@ -345,7 +357,7 @@ def _deferred(plan: Plan, ring: Ring, loop: Loop, cut: Rotation, held: dict[str,
     nodes.append(ring.wait_full(second, at))
     _, b = _operands(plan, ring, cut.deferred, loop, held, nodes, at)
     acc = cut.deferred.args[2]
-    return [*nodes, Op("issue", Value(acc.name, acc.dims, acc.dtype), (left, b, acc), cut.deferred.attr)]
+    return [*nodes, issue(Value(acc.name, acc.dims, acc.dtype), (left, b, acc), cut.deferred, at)]
 
 
 def _step(
@@ -364,16 +376,16 @@ def _step(
         nodes += [ring.wait_full(c) for c in firsts]
     nodes += cut.front
     a, b = _operands(plan, ring, product, loop, held, nodes, "block")
-    issued: Nodes = [Op("issue", product.out, (a, b), product.attr)]
+    issued: Nodes = [issue(product.out, (a, b), product)]
     if first is None:
         issued += _deferred(plan, ring, loop, cut, held, left, "block - 1")
     nodes += _in_turn(plan, issued)
-    nodes.append(Op("settle", None, (product.out,), 0 if first is not None else 1))
+    nodes.append(settle(product.out, 0 if first is not None else 1))
     early, late, x = cut.early, cut.late, cut.deferred.args[0]
     guess = speculation(cut) if first is None and plan.kernel.schedule.rescale[0] == "speculative" else None
     if guess is not None:
         again = Value(product.out.name, product.out.dims, product.out.dtype)
-        redo = [Op("issue", again, (a, b), product.attr), Op("settle", None, (again,), 0)]
+        redo = [issue(again, (a, b), product), settle(again)]
         nodes += guess.guarded(again, redo)
         early, late, x = guess.early, guess.late, guess.variables[x]
     nodes += [ring.release(c) for c in firsts]
@@ -383,7 +395,7 @@ def _step(
     nodes += [ring.wait_full(c, "block + 1", "more") for c in firsts]
     if first is None:
         (second,) = _channels_of(plan, cut.deferred, loop)
-        nodes += [Op("settle", None, (acc,), 0), ring.release(second, "block - 1")]
+        nodes += [settle(acc, 0, "block - 1"), ring.release(second, "block - 1")]
         nodes += late
     operand = Value(x.name, x.dims, x.dtype)
     nodes += [Op("operand", operand, (x,), (acc.dims, x.dtype)), Op("set", None, (operand,), left)]
