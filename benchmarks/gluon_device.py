@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gluon_cases import FP8, GEMM, PRODUCTS, build, case, dim, lowered
+from gluon_checks import given
 
 EIGHT = ((8, 4096), (4, 8192), (2, 16384), (1, 32768))
 CHECKED = (
@@ -165,7 +166,8 @@ def child_sweep(names: list[str], rounds: int, sets: str, out: str) -> None:
         arms = {"theirs": theirs}
         for n, f in attentions.items():
             if dim(n) == d:
-                arms[n] = lambda f=f, q=q, k=k, v=v, causal=causal: f(q, k, v, causal)
+                a, b, more, _, _ = given(n, q, k)  # as the case has them
+                arms[n] = lambda f=f, a=a, b=b, v=v, more=more, causal=causal: f(a, b, v, *more, causal)
         if len(arms) > 1:
             tell(label, 4 * b * h * s * s * d * (0.5 if causal else 1), arms)
     for key, pairs in geo.items():
