@@ -604,9 +604,9 @@ def predicted(items: list[dict[str, Any]]) -> list[str]:
             continue
         pooled += points
         ratio = math.exp(sum(math.log(p / m) for p, m in points) / len(points))
-        mean = sum(regrets) / len(regrets) if regrets else math.nan
-        worst = max(regrets, default=math.nan)
-        cells = (named(item), len(points), f"{spearman(points):.3f}", f"{mean:.1%}", f"{worst:.1%}", f"{ratio:.2f}")
+        mean = f"{sum(regrets) / len(regrets):.1%}" if regrets else "-"
+        worst = f"{max(regrets):.1%}" if regrets else "-"
+        cells = (named(item), len(points), f"{spearman(points):.3f}", mean, worst, f"{ratio:.2f}")
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     if pooled:
         lines.append(f"| all | {len(pooled)} | {spearman(pooled):.3f} | | | |")
@@ -638,7 +638,7 @@ def runs() -> list[str]:
         gain = math.exp(sum(math.log(a / b) for a, b in pairs) / len(best["measured_s"]))
         lines.append(
             f"- {path.stem} ({data['date']}, Triton {data['versions'].get('triton', '?')}): `{data['command']}`, "
-            f"{len(data['rows'])} candidates, {len(good)} accepted; the best is {gain:.2f}x the seed (candidate "
+            f"{len(data['rows'])} candidates, {len(good)} timed at every size; the best is {gain:.2f}x the seed (candidate "
             f"{best['k']}: `{'; '.join(best['schedule'])}`)"
         )
     return lines
