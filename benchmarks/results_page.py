@@ -638,8 +638,8 @@ def runs() -> list[str]:
         gain = math.exp(sum(math.log(a / b) for a, b in pairs) / len(best["measured_s"]))
         lines.append(
             f"- {path.stem} ({data['date']}, Triton {data['versions'].get('triton', '?')}): `{data['command']}`, "
-            f"{len(data['rows'])} candidates, {len(good)} timed at every size; the best is {gain:.2f}x the seed (candidate "
-            f"{best['k']}: `{'; '.join(best['schedule'])}`)"
+            f"{len(data['rows'])} candidates, {len(good)} timed at every size; the best is {gain:.2f}x the seed "
+            f"(candidate {best['k']}: `{'; '.join(best['schedule'])}`)"
         )
     return lines
 
