@@ -36,6 +36,9 @@ PROMOTIONS_FIRST = -1  # a winner's place among those that wait for a device
 # that draws much less power it runs at a higher clock than it can keep (2.81x the seed in pairs, 2.36x by itself).
 ALONE_ABOVE = 0.1
 LOOK_DEVIATION = 0.01  # of a short look's log: 23 on an H200 differed by 0.9% from what their races showed
+PAIR_DEVIATION = (
+    0.03  # of a pair's log on one size, of two kernels: products of 4096 on an H200, 2 to 6%
+)
 
 
 @dataclass
@@ -274,7 +277,9 @@ class MeasuredEvaluator(Measuring):
                     "high": ratio.high,
                     "samples": [{"arm": s.arm, **_brief(s)} for s in pairs],
                 }
-                half = max(math.log(ratio.high / ratio.value), 2 * noise.deviation / math.sqrt(len(logs)))
+                # The noise floor is of a program beside itself; what ran before sets the clock, which few pairs keep.
+                each = noise.deviation if len(logs) >= self.rules.least else max(noise.deviation, PAIR_DEVIATION)
+                half = max(math.log(ratio.high / ratio.value), 2 * each / math.sqrt(len(logs)))
             else:
                 # One short look: held against the incumbent's, so that a session's drift is not the candidate's.
                 seconds = timing.median(own)
