@@ -36,9 +36,7 @@ PROMOTIONS_FIRST = -1  # a winner's place among those that wait for a device
 # that draws much less power it runs at a higher clock than it can keep (2.81x the seed in pairs, 2.36x by itself).
 ALONE_ABOVE = 0.1
 LOOK_DEVIATION = 0.01  # of a short look's log: 23 on an H200 differed by 0.9% from what their races showed
-PAIR_DEVIATION = (
-    0.03  # of a pair's log on one size, of two kernels: products of 4096 on an H200, 2 to 6%
-)
+PAIR_DEVIATION = 0.03  # of a pair's log on one size, of two kernels: products of 4096 on an H200, 2 to 6%
 
 
 @dataclass
