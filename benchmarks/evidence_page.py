@@ -21,7 +21,7 @@ from evaluators.recorded import Table, read_tables
 from evaluators.timing import bootstrap
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from evidence_peers import faults_part, helion_part, kernelbench_part
+from evidence_peers import faults_part, helion_part, kernelbench_part, peer_losses
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
@@ -295,10 +295,24 @@ def losses_part(tables: list[Table]) -> list[str]:
     lines += [
         "- A prediction of a kernel far from the best may be wrong by half (the product of 16 rows).",
         "- The results beside libraries, with what was missed there, are on [the page of the H200](h200.md).",
-        "- Not done: KernelBench's evaluator and Helion's autotuner on the same card, SageAttention and FlexAttention beside these "
-        "tables.",
+        *search_losses(),
+        *peer_losses(),
         "",
     ]
+    return lines
+
+
+def search_losses() -> list[str]:
+    path = DATA / "search_on_tables.json"
+    if not path.exists():
+        return []
+    lines = []
+    for name, row in json.loads(path.read_text())["tables"].items():
+        mine, other = row["arms"].get("heuristic"), row["arms"].get("TPE")
+        if mine and other and mine["median"] > 0.5 * other["median"]:
+            lines.append(
+                f"- {name}: the heuristic needs {mine['median']:g} evaluations where TPE needs {other['median']:g}: not half as many."
+            )
     return lines
 
 

@@ -133,6 +133,37 @@ def helion_part() -> list[str]:
     return lines
 
 
+def peer_losses() -> list[str]:
+    """Where another tool is better, or a goal beside it was missed."""
+    lines = []
+    for case in ("gemm", "attention"):
+        path = PEERS / f"measured_{case}.json"
+        found = (
+            json.loads(path.read_text(encoding="utf-8"))["rows"].get("avo", {}).get("of_helion")
+            if path.exists()
+            else None
+        )
+        if path.exists() and found is None:
+            lines.append(f"- {case}: one of avo and Helion had no result in these seconds; see above.")
+        elif found and found[0] < 1:
+            lines.append(
+                f"- {case}: Helion's result is faster: avo's has {found[0]:.3f} [{found[1]:.3f}, {found[2]:.3f}] of its speed."
+            )
+    path = PEERS / "kernelbench_h200.json"
+    if not path.exists():
+        return [*lines, "- Not done: KernelBench's evaluator with an interval of its own for every candidate."]
+    data = json.loads(path.read_text(encoding="utf-8"))
+    rows = data["kernelbench"]["rows"]
+    pace = 60 * len(rows) / data["kernelbench"]["seconds"]
+    for name in ("ordinary", "strict"):
+        kept = 60 * sum(r["accepted"] for r in data[name]["rows"]) / data[name]["seconds"]
+        if kept < 10 * pace:
+            lines.append(
+                f"- KernelBench: ten times its pace was hoped for; `{name}` accepts {kept / pace:.1f} times as many."
+            )
+    return lines
+
+
 def faults_part() -> list[str]:
     """What one candidate that reads an illegal address costs each tool."""
     worker, alone = (PEERS / f"helion_fault_{n}.csv" for n in (1, 0))
