@@ -113,7 +113,10 @@ class Database(ABC):
 
 
 def check_version(connection: Connection, where: str, *, exact: bool) -> int:
-    if schema.name not in inspect(connection).get_table_names():
+    there = inspect(connection).get_table_names()
+    if not there:
+        raise ArchiveError(f"{where} is empty: who makes it has not come so far. `avo evolve --archive` fills one")
+    if schema.name not in there:
         raise ArchiveError(f"{where} is an SQLite database, but not an avo archive. Name another file with --archive")
     version = connection.execute(select(schema.c.version)).scalar_one()
     if version > migrations.VERSION:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from avo.run import Run
     from dsl.hardware import Hardware
     from evaluators.cluster import ClusterEvaluator
+    from evaluators.integrity.sandbox import Level
     from evaluators.protocol import Evaluator
     from evaluators.target import Target, Workload
 
@@ -312,17 +313,25 @@ def _cluster(config: RunConfig, chip: Hardware) -> ClusterEvaluator:
     """The evaluator whose work the nodes of a Ray cluster do. Raises Unavailable, UserMistake."""
     from evaluators.cluster import ClusterEvaluator
 
-    if config.language == "python":
-        raise UserMistake("raw Python is judged on this machine alone so far: leave --jobs ray out")
     assert config.cluster is not None
-    make = functools.partial(_evaluator, config.evaluator, config.seed, chip, config.evaluator_options)
-    return ClusterEvaluator(config.cluster, make, devices=config.evaluator == "measured")
+    devices = choosing.judge(config.evaluator, chip) == "measured"  # said here, so that all nodes judge alike
+    make: Callable[[int], Any]
+    if config.language == "python" and config.evaluator == "local":
+        make = functools.partial(_python, chip, config.accept_sandbox, devices, config.evaluator_options)
+    else:
+        make = functools.partial(_evaluator, config.evaluator, config.seed, chip, config.evaluator_options)
+    return ClusterEvaluator(config.cluster, make, devices=devices)
 
 
 def _evaluator(name: str, seed: int, chip: Hardware, options: dict[str, Any], jobs: int) -> Evaluator:
     """An evaluator by its name, on whichever node this is called."""
     made: Evaluator = plugins.create("evaluator", name, {"jobs": jobs, "seed": seed, "hardware": chip}, options)
     return made
+
+
+def _python(chip: Hardware, accept: Level, device: bool, options: dict[str, Any], jobs: int) -> Evaluator:
+    """The judge of raw Python, on whichever node this is called."""
+    return python_judge(chip, accept, jobs, device=device, **options)
 
 
 def _asked(config: RunConfig) -> tuple[Model, RunConfig]:

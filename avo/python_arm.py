@@ -66,15 +66,16 @@ def trouble(text: str) -> str:
     return "" if "run" in names else "it has no function `run(*inputs, **params)` at its top level"
 
 
-def judge(chip: Hardware, accept: Level, jobs: int = 1, **options: Any) -> RawEvaluator:
-    """The judge of raw Python: on the device where the chip is here, else on the CPU, without a time.
+def judge(chip: Hardware, accept: Level, jobs: int = 1, *, device: bool | None = None, **options: Any) -> RawEvaluator:
+    """The judge of raw Python: on the device where the chip is here (or `device` says that it is), else on the CPU,
+    without a time.
 
     Nobody knows its inputs: their seed is drawn anew, and never the run's.
     """
     from avo import choosing
     from evaluators.integrity.raw import RawEvaluator
 
-    if choosing.judge("local", chip) == "measured":
+    if choosing.judge("local", chip) == "measured" if device is None else device:
         from evaluators.integrity.raw_device import RawDeviceEvaluator
 
         return RawDeviceEvaluator(chip, jobs, accept=accept, **options)

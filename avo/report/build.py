@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from avo.committing import Committing
 from avo.report.derive import Gain, complete, failed_gate
-from avo.report.keeping import TRIED, best, gap, telling
+from avo.report.keeping import TRIED, best, gap, telling, told
 from avo.report.model import (
     FLAGGED,
     KINDS,
@@ -51,15 +51,16 @@ def build_model(
     row = archive.run(run)
     outline = archive.outline(row.id)
     rule, gains = _folded(outline)
-    keep = _kept(outline, rule, len(outline) if full is None else full, also)
+    expected = archive.expected(row.id)
+    tried = _tried(archive, row.id, outline, expected, full is None)
+    spoken = {t.k for t in told(tried) if t.k is not None}
+    keep = _kept(outline, rule, len(outline) if full is None else full, spoken.union(also))
     found = _in_parts(keep, lambda ks: archive.candidates(row.id, ks=ks))
     judged = {c.k: evaluation for c, evaluation in archive.evaluations(found)}
     promotions = archive.promotions(row.id)
     costs: dict[Any, Any] = {}
     for part in _parts(keep):
         costs |= archive.spend_by(row.id, "k", part)
-    expected = archive.expected(row.id)
-    tried, total = _tried(archive, row.id, outline, expected, full is None), len(expected)
     of_kept = _in_parts({i for i, k, _ in expected if k in keep}, lambda ids: archive.hypotheses(row.id, ids))
     hypotheses = {t.k: t for t in of_kept if t.k is not None}
     ledger = archive.costs(row.id)
@@ -108,7 +109,7 @@ def build_model(
         budget=_budget(row, max((o.k for o in outline), default=0), _spent(archive.spend(row.id))),
         versions={str(k): str(v) for k, v in row.versions.items()},
         tried=tried,
-        tried_total=total,
+        tried_total=len(expected),
         omitted=dict(Counter(_outcome(o, rule) for o in left)),
         above={o.k: next(iter(o.parents), None) for o in left},
     )

@@ -106,6 +106,12 @@ function select(candidate, options = {}) {
   selected = candidate;
   for (const fn of watchers) fn(candidate, options);
 }
+// A summary that draws what it stands for when it is opened.
+function folded(summary, draw) {
+  const box = el("details", { class: "more" }, el("summary", { text: summary }));
+  box.addEventListener("toggle", () => { if (box.open && box.childElementCount === 1) box.append(draw()); });
+  return box;
+}
 let fetchMissing = null; // in a served page: asks the server for a candidate that this page only counts
 const numberButton = (k) => fetchMissing
   ? el("button", { class: "id", type: "button", "aria-label": `show proposal ${k}`, text: `no. ${k}`, on: { click: () => fetchMissing(k).then((c) => select(c, {})) } })

@@ -16,7 +16,7 @@ function drawTried() {
   }
   const rest = DATA.tried_total - rows.length;
   at("hypotheses").append(
-    el("p", { class: "lead" }, "The furthest from what was expected first ", badge(KIND), rest > 0 && ` and ${number(rest)} more, each with its candidate above`),
+    el("p", { class: "lead" }, "The furthest from what was expected first ", badge(KIND), rest > 0 && ` and ${number(rest)} more`),
     tableOf("Hypotheses", [["Claim"], ["Expected", 1], ["Came out", 1], ["Candidate"]], rows.map((t) => {
       const c = t.k === null ? null : BY_K.get(t.k);
       const missed = t.actual !== null && t.expected !== null && t.actual < 1 && t.expected > 1;
@@ -53,9 +53,20 @@ function drawFindings() {
     at("flagged").hidden = true;
     return;
   }
+  // One row for what was seen the same way, the most frequent first.
+  const groups = new Map();
+  for (const c of flagged) {
+    const key = `${c.status} ${c.message}`;
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(c);
+  }
+  const rows = [...groups.values()].sort((a, b) => b.length - a.length).map((group) => [
+    el("span", { text: group[0].message || "–" }), statusWords(group[0]), number(group.length),
+    [...group.slice(0, 3).map((c) => [idButton(c), " "]), group.length > 3 && el("span", { class: "dim", text: `and ${number(group.length - 3)} more` })],
+  ]);
+  const heads = [["What was seen"], ["Verdict"], ["Times", 1], ["Candidates"]];
   at("findings").append(
     el("p", { class: "lead", text: "Kept out of every ranking: they gamed the judge, or were faster than is possible." }),
-    tableOf("Flagged candidates", [["What was seen"], ["Verdict"], ["Candidate"]], flagged.map((c) => [
-      el("span", { text: c.message || "–" }), statusWords(c), idButton(c),
-    ])));
+    tableOf("Flagged candidates", heads, rows.slice(0, 12)),
+    rows.length > 12 && folded(`${number(rows.length - 12)} more that were seen otherwise`, () => tableOf("More flagged candidates", heads, rows.slice(12))) || "");
 }

@@ -117,7 +117,7 @@ function drawCommits() {
     return;
   }
   const most = Math.max(...line.map((c) => (c.gain || 1) - 1), 0.01);
-  const rows = line.map((commit, i) => {
+  const row = (commit, i) => {
     const c = BY_K.get(commit.k);
     const gain = commit.gain === null ? null : commit.gain - 1;
     const interval = commit.gain_low !== null && commit.gain_high !== null ? ` (${signed(commit.gain_low - 1)} to ${signed(commit.gain_high - 1)})` : "";
@@ -131,8 +131,15 @@ function drawCommits() {
       el("span", { class: "num rate" }, number(commit.score), el("span", { class: "unit", text: UNIT })),
       el("span", { class: "num over" }, commit.over_seed === null ? "" : [times(commit.over_seed), el("span", { class: "unit", text: "the seed" })]),
       el("span", { class: "num when" }, el("span", { class: "unit", text: "proposal " }), number(commit.k)));
-  });
-  box.append(el("p", { class: "lead" }, "The line of commits from the seed to the best, each with its gain over the best before it ", badge(KIND), others > 0 && ` and ${number(others)} more on side lines, in the tree below`), el("ol", { class: "commits", start: 0 }, rows));
+  };
+  const rows = line.map((commit, i) => [commit, i]);
+  const list = (part, start) => el("ol", { class: "commits", start }, part.map(([commit, i]) => row(commit, i)));
+  // Of a long line the newest are told, and the seed; what lies between is drawn when it is asked for.
+  const between = rows.length > 40 ? rows.slice(1, -20) : [];
+  const told = between.length
+    ? [list(rows.slice(0, 1), 0), folded(`${number(between.length)} more commits between`, () => list(between, 1)), list(rows.slice(-20), rows.length - 20)]
+    : [list(rows, 0)];
+  box.append(el("p", { class: "lead" }, "The line of commits from the seed to the best, each with its gain over the best before it ", badge(KIND), others > 0 && ` and ${number(others)} more on side lines, in the tree below`), ...told);
 }
 
 // The parts that this page has, in its order: a page of a long run is several screens.

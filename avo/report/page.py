@@ -81,11 +81,12 @@ def kept(model: ReportModel, full: int) -> set[int]:
     points = (*model.running_best.measured, *model.running_best.predicted)
     good = [c for c in model.candidates if c.outcome in ("committed", "passed")]
     top = {k for kind in KINDS for k in best((c.k, getattr(c.score, kind)) for c in good)}
+    flagged, said = {c.k for c in model.candidates if c.flagged}, {t.k for t in told(model.tried)}
     return telling(
         {c.k: c.parents for c in model.candidates},
         full,
         commits=(c.k for c in model.commits),
-        others={c.k for c in model.candidates if c.flagged} | {p.k for p in points} | {model.baseline} | top,
+        others=flagged | said | top | {p.k for p in points} | {model.baseline},
     )
 
 

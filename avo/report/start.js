@@ -32,7 +32,7 @@ if (DATA.candidates.length) {
   });
   const asked = () => /^#p\d+$/.test(location.hash) ? BY_K.get(Number(location.hash.slice(2))) : null;
   addEventListener("hashchange", () => select(asked(), { reveal: true, jump: true }));
-  if (asked()) select(asked(), { reveal: true });
+  if (asked()) select(asked(), { reveal: true, start: true });
   else select(bestOf(KIND) || DATA.candidates[0], { quiet: true });
 } else {
   at("lineage").append(el("p", { class: "note", text: "This run has no candidates yet." }));

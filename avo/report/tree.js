@@ -69,7 +69,7 @@ function drawTree() {
       for (let r = row.owner; r; r = r.owner) r.open = true;
       drawFilters();
       refresh();
-      row.node.scrollIntoView({ block: "nearest" });
+      row.node.scrollIntoView({ block: "nearest", behavior: options.start ? "instant" : "auto" });
     }
     move(row, false);
     if (options.quiet) treeBox.scrollTop = row.node.offsetTop - treeBox.clientHeight / 2;

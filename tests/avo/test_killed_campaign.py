@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from test_resume import ending
 
-from archive import open_archive
+from archive import ArchiveError, open_archive
 from archive.upkeep import check_archive
 from evaluators.process import descendants
 
@@ -35,10 +35,9 @@ def campaign(folder: Path, *words: str) -> subprocess.Popen[str]:
 def words(folder: Path) -> list[str]:
     """To begin the run, or to go on with it where the archive has one already."""
     where = folder / "avo.db"
-    if where.exists():
-        with open_archive(where, readonly=True) as archive:
-            if archive.runs():
-                return ["--resume", "1"]
+    with contextlib.suppress(ArchiveError), open_archive(where, readonly=True) as archive:  # not there, or empty as yet
+        if archive.runs():
+            return ["--resume", "1"]
     return _BEGIN
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -119,6 +120,57 @@ def test_a_run_on_a_cluster_is_the_run_that_it_is_here(cluster: Any, tmp_path: P
             return [(c.k, c.digest, c.parents, c.status, c.score.predicted) for c in archive.candidates(run.id)]
 
     assert evolve("there.db", "--jobs", "ray") == evolve("here.db", "--jobs", "6")
+
+
+AGENT = """
+from avo import Proposal
+
+
+class Writer:
+    \"\"\"Writes raw Python: the file that the run began with, in other words; every third one is wrong.\"\"\"
+
+    name = "writer"
+
+    def propose(self, brief):
+        text = brief.candidates[0].text.rstrip() + f"\\n# {brief.k}\\n"
+        if brief.k % 3 == 2:
+            text = text.replace("def run(*inputs, **params):", "def run(*inputs, **params):\\n    return inputs[0] * 0")
+        return Proposal(text, rationale="other words")
+"""
+
+
+def test_raw_python_is_judged_on_the_nodes_and_one_may_be_lost(cluster: Any, tmp_path: Path) -> None:
+    """By the command, beside the same run here: equal verdicts, in the sandboxes of the nodes; one is killed."""
+    import subprocess
+
+    from archive import ArchiveError, open_archive
+
+    (tmp_path / "writer.py").write_text(AGENT)
+
+    def begin(name: str, *jobs: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "avo", "evolve", "--target", "rmsnorm", "--hw", "h200", "--steps", "12"]
+        command += ["--language", "python", "--agent", "writer.py", "--archive", name]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        pipe = subprocess.PIPE
+        return subprocess.Popen([*command, *jobs], cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+    def ended(run: subprocess.Popen[str], name: str) -> list[tuple[Any, ...]]:
+        out, errors = run.communicate(timeout=500)
+        assert run.returncode == 0, out + errors
+        with open_archive(tmp_path / name, readonly=True) as archive:
+            return [(c.k, c.digest, c.parents, c.status, c.failed_gate) for c in archive.candidates(archive.run().id)]
+
+    there = begin("there.db", "--jobs", "ray")
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline and there.poll() is None:  # until some verdicts are in
+        with contextlib.suppress(ArchiveError), open_archive(tmp_path / "there.db", readonly=True) as archive:
+            if archive.runs() and archive.counts(1).get("ok", 0) >= 2:
+                break
+        time.sleep(0.1)
+    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+    found = ended(there, "there.db")
+    assert found == ended(begin("here.db", "--jobs", "6"), "here.db")
+    assert {status for _, _, _, status, _ in found} == {Status.OK, Status.INCORRECT}
 
 
 def test_no_cluster_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
