@@ -185,6 +185,8 @@ def _habits(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware) -> float:
         time *= 0.85 if len(kernel.contractions) > 1 and schedule.issue == "next_contraction" else 0.92
         if schedule.rescale[0] == "speculative":
             time *= 0.95
+        if schedule.exponent[0] == "poly":
+            time *= 1.1
         if {t for t, where in schedule.hold if where == "registers"} & {x.tensor for x in kernel.loads}:
             time *= 0.97
     if hw.dies > 1 and schedule.swizzle is None:
