@@ -121,6 +121,7 @@ schedule
 PRODUCTS = (GEMM, MATMUL, FP8)
 
 
+FREE = "reduce rows=per_thread sums=free"
 FIRST = "reduce rows=per_thread sums=first"
 PING = "issue next_contraction turns=ping_pong"
 
@@ -137,8 +138,8 @@ CASES: dict[str, tuple[str, str, str]] = {
     "fp16": (ATTENTION, "f16", SCHEDULE),
     "in_order": (ATTENTION, "bf16", edited(SCHEDULE, issue=None, hold=None)),
     "shared_q": (ATTENTION, "bf16", edited(SCHEDULE, hold=None)),
-    "lazy": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", reduce=FIRST)),
-    "lazy_free": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)")),
+    "lazy": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)")),
+    "lazy_free": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", reduce=FREE)),
     "first_shared": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", reduce=FIRST, hold=None)),
     "across": (ATTENTION, "bf16", edited(SCHEDULE, reduce=None)),
     "n64": (ATTENTION, "bf16", edited(SCHEDULE, tile="tile m=128 n=64")),
@@ -153,12 +154,12 @@ CASES: dict[str, tuple[str, str, str]] = {
     "poly8": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", exponent="exponent poly(8)")),
     "spec_poly4": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative", exponent="exponent poly(4)")),
     "spec_poly8": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative", exponent="exponent poly(8)")),
-    "ping": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", issue=PING, reduce=FIRST)),
+    "ping": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", issue=PING)),
     "ping_always": (ATTENTION, "bf16", edited(SCHEDULE, issue=PING)),
     "ping_spec": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative", issue=PING)),
     "ping_shared": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", issue=PING, hold=None)),
-    "k3": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", reduce=FIRST, buffers="buffers k 3")),
-    "v3": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", reduce=FIRST, buffers="buffers v 3")),
+    "k3": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", buffers="buffers k 3")),
+    "v3": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", buffers="buffers v 3")),
     "v3_shared": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", hold=None, buffers="buffers v 3")),
     "k1": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale lazy(8)", buffers="buffers k 1")),
     "k3_spec": (ATTENTION, "bf16", edited(SCHEDULE, rescale="rescale speculative", buffers="buffers k 3")),

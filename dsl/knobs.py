@@ -207,7 +207,7 @@ def _of_roles(
         yield "issue", "turns", schedule.turns, given(schedule.turns, "free", "ping_pong"), False
     if schedule.stream in kernel.pivots:
         yield "reduce", "rows", schedule.rows, given(schedule.rows, "per_thread", "across"), False
-        yield "reduce", "sums", schedule.sums, given(schedule.sums, "free", "first"), False
+        yield "reduce", "sums", schedule.sums, given(schedule.sums, "auto", "first", "free"), False
 
 
 def _cuttable(kernel: Anatomy, axis: str) -> bool:

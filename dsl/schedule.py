@@ -17,7 +17,7 @@ class KernelSchedule:
     exponent: ("exp", ()), ("exp2", ()) or ("poly", (4,)).
     roles: (warps that load, groups of 4 warps that multiply), or None; role_registers: of a thread of each. hold:
     (tensor, "registers" or "shared"). rows: who reduces a row. buffers: (tensor, blocks held), where that is not
-    `stages`. turns: "free" or "ping_pong". sums: "free" or "first".
+    `stages`. turns: "free" or "ping_pong". sums: "auto", "first" or "free".
     """
 
     writes: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class KernelSchedule:
     hold: tuple[tuple[str, str], ...] = ()
     buffers: tuple[tuple[str, int], ...] = ()
     turns: str = "free"
-    sums: str = "free"
+    sums: str = "auto"
     issue: str = "next_contraction"
     rows: str = "per_thread"
     directives: tuple[Directive, ...] = ()  # those that took effect, for comments and messages

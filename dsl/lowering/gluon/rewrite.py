@@ -131,7 +131,9 @@ def voted(plan: Plan) -> Plan:
     """The plan with branches that each warp takes by itself, where a branch asks for the largest of all rows: by a
     reduction the warps of a group would have to wait for each other."""
     zeros = {n.out for n in plan.kernel.ops() if n.kind == "const" and n.attr == 0.0}
-    first = plan.kernel.schedule.sums == "first"
+    kept = [t for c in plan.channels if not c.streamed for t in c.tensors]
+    held = plan.kernel.schedule.sums == "auto" and any(plan.holds(t) for t in kept)
+    first = held or plan.kernel.schedule.sums == "first"
     return replace(plan, walk=[replace(x, body=_asked(x.body, plan.split, zeros, first)) for x in plan.walk])
 
 
