@@ -194,6 +194,7 @@ class MeasuredEvaluator(Measuring):
             self._look_gate(before, bench)
             timed = Timed()
             self._read(before, timed, before.screen)
+            self._segments(before, case.target.workloads, "A" * FIRST_SEGMENTS, None, Timed())  # to its own clock
             self._measure_noise(before, timed)
         except Rejected as no:
             del self._adopted[case.target.name]
