@@ -10,6 +10,7 @@ from avo.config import Scalar, pairs
 from avo.errors import UserMistake, unknown
 
 if TYPE_CHECKING:
+    from dsl.syntax import Program
     from evaluators.target import Target, Workload
 
 
@@ -33,6 +34,44 @@ def workload(given: str | Mapping[str, Scalar], target: Target) -> Workload:
         else:
             raise UserMistake(unknown(f"axis or param of {target.name}:", key, [*sizes, *params]))
     return Workload(sizes=sizes, params=params)
+
+
+def of_program(given: str, program: Program) -> Workload:
+    """Sizes for a program alone: every axis that its inputs fix, and every param without a default.
+
+    Raises UserMistake for what is missing, unknown or no size.
+    """
+    from evaluators.target import Workload
+
+    algorithm = program.algorithm
+    derived = {a.name for a in algorithm.axes}
+    axes = dict.fromkeys(a for t in algorithm.inputs for a in t.axes or () if a not in derived)
+    axes |= dict.fromkeys(a for t in algorithm.inputs for a in t.axes or ())
+    params = {p.name: p for p in algorithm.params}
+    sizes: dict[str, int] = {}
+    values: dict[str, bool | int | float] = {p.name: p.default for p in algorithm.params if p.default is not None}
+    for key, value in pairs(given).items():
+        if key in axes:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UserMistake(f"workload: the extent {key} is a whole number of at least 1, got {value}")
+            sizes[key] = value
+        elif key in params:
+            example = {"bool": True, "int": 1}.get(params[key].dtype, 1.0)
+            values[key] = _param(key, value, example)
+        else:
+            raise UserMistake(unknown("axis or param of the program:", key, [*axes, *params]))
+    missing = [a for a in axes if a not in sizes and (a not in derived or _coarse(program, a))]
+    missing += [p for p in params if p not in values]
+    if missing:
+        raise UserMistake(f"--workload needs {', '.join(f'{m}=...' for m in missing)} too, or name the --target")
+    return Workload(sizes=sizes, params=values)
+
+
+def _coarse(program: Program, axis: str) -> bool:
+    """Whether the axis is one of blocks whose number an input fixes, as grouped heads are."""
+    from dsl.syntax import Number
+
+    return any(a.name == axis and a.fine and not isinstance(a.value, Number) for a in program.algorithm.axes)
 
 
 def _param(key: str, value: Scalar, example: Scalar) -> bool | int | float:

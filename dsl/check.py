@@ -142,7 +142,15 @@ def _kernels(program: Program) -> Iterator[Diagnostic]:
     seen: set[int] = set()
     for block in program.schedule.blocks:
         index = _index(block, writes)
-        if index is None:
+        if index is None and set(block.writes) <= set(assigned) - {n for w in writes for n in w}:
+            yield Diagnostic(
+                "block-unused",
+                f"`{' '.join(block.writes)}` is computed where it is used: this block schedules nothing",
+                block.span,
+                fix=f"`{' '.join(block.writes)} |` in `kernels` makes it a kernel again",
+                severity="warning",
+            )
+        elif index is None:
             near = nearest(" ".join(block.writes), [" ".join(w) for w in writes])
             part = next((w for w in writes if set(w) & set(block.writes)), None)
             fix = " ".join(part) if part else near

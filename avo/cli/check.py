@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from dsl.diagnostics import Diagnostic
     from dsl.hardware import Hardware
     from dsl.repair import Change
+    from dsl.syntax import Program
+    from evaluators.target import Workload
 
 
 def check(
@@ -19,7 +21,7 @@ def check(
         str | None, typer.Option(help="Take sizes from this target: memory limits become exact.", metavar="TARGET")
     ] = None,
     workload: Annotated[
-        str | None, typer.Option(help="Sizes instead of the target's first workload.", metavar="k=v,...")
+        str | None, typer.Option(help="Sizes: the target's, changed; or all, without a target.", metavar="k=v,...")
     ] = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="First mend what needs no thought, in the file; comments stay.")
@@ -44,7 +46,7 @@ def check(
 
     text = read_text(file)
     chip = plugins.load("hardware", hw) if hw else None
-    name = ""
+    name, sizes = "", None
     changes: list[Change] = []
     if fix:
         text, changes = _mended(file, text, chip, target, workload)
@@ -58,6 +60,8 @@ def check(
     errors = [d for d in found if d.severity == "error"]
     if as_json:
         answer = {"path": file, "ok": not errors, "digest": name or None, "hardware": chip.name if chip else None}
+        if not errors and sizes is not None:
+            answer["kernels"], answer["moves"] = traffic(program, sizes)
         mended = {"changes": [vars(c) for c in changes]} if fix else {}
         show_json({**answer, **mended, "diagnostics": [as_dict(d) for d in found]})
     else:
@@ -70,10 +74,54 @@ def check(
         if errors:
             say(f"{len(errors)} error{'s' if len(errors) > 1 else ''}{on}")
         else:
-            more = " (limits on memory depend on sizes: name a --target)" if chip and target is None else ""
+            more = " (limits on memory depend on sizes: name a --target or --workload)" if chip and not sizes else ""
             say(f"ok{on}: {name}{more}")
+            for line in stored_lines(program, sizes):
+                say(line)
     if errors:
         raise typer.Exit(1)
+
+
+def stored_lines(program: Program, sizes: Workload | None) -> list[str]:
+    """What a pipeline stores between its kernels, and what fusing or storing a stage would cost, in bytes."""
+    from avo.cli.console import table
+    from dsl.pipeline import formula, stages
+
+    if sizes is None:
+        found = [n for names in stages(program) for n in names]
+        if not found:
+            return []
+        parts = ", ".join(f"{n} ({formula(program, n)} bytes)" for n in found)
+        return [f"stored between kernels, written once and read again: {parts}; --workload or --target says how much"]
+    kernels, moved = traffic(program, sizes)
+    lines = []
+    if len(kernels) > 1:
+        rows = [(" ".join(k["writes"]), _size(k["bytes_in"]), _size(k["bytes_out"])) for k in kernels]
+        rows.append(("all", _size(sum(k["bytes_in"] for k in kernels)), _size(sum(k["bytes_out"] for k in kernels))))
+        lines.append(table(("kernel of", "reads", "writes"), rows, right=(1, 2)))
+    for m in moved:
+        names = " ".join(m["names"])
+        flops = f", {m['flops_more'] / 1e9:+.3g} GFLOP" if m["flops_more"] else ""
+        what = "fused into what uses it" if m["stored"] else "stored by a kernel of its own"
+        lines.append(f"{names} {what}: {'+' if m['bytes_more'] >= 0 else '-'}{_size(abs(m['bytes_more']))}{flops}")
+    return lines
+
+
+def traffic(program: Program, sizes: Workload) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The compulsory bytes of each kernel, and of every stage that could move: as in the JSON of `check`."""
+    from dsl.pipeline import moves
+    from dsl.work import work
+
+    counted = work(program, sizes.sizes, sizes.params)
+    kernels = [{"writes": list(k.writes), "bytes_in": k.bytes_in, "bytes_out": k.bytes_out} for k in counted.kernels]
+    return kernels, [{**vars(m), "names": list(m.names)} for m in moves(program, sizes.sizes, sizes.params)]
+
+
+def _size(n: float) -> str:
+    for unit, one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n >= one:
+            return f"{n / one:.1f} {unit}"
+    return f"{n:.0f} B"
 
 
 def _mended(

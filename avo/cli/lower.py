@@ -115,13 +115,12 @@ def _machine_text(lowered: Lowered, sizes: Workload, chip: Hardware, emit: Form)
 
 
 def sizes_of(program: Program, target: str | None, text: str | None) -> Workload | None:
+    """The sizes of a target's first workload, changed as `text` says; or, without a target, those that `text` gives."""
     from avo import plugins, workloads
     from avo.errors import UserMistake
 
     if target is None:
-        if text is not None:
-            raise UserMistake("--workload changes a target's sizes: name the --target too")
-        return None
+        return workloads.of_program(text, program) if text is not None else None
     job = plugins.load("target", target)
     found = workloads.workload(text or {}, job)
     unknown = dict.fromkeys(a for t in program.algorithm.inputs for a in t.axes or () if a not in found.sizes)

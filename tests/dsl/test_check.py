@@ -98,6 +98,7 @@ CASES = [
     ("gemm", "stream k stages=4\n", "split masked\n", "b200"),
     ("gemm", "warps 8", "num_warps 8", "b200"),
     ("sla", "stream n stages=3\n", "", "b200"),
+    ("sage2pp", "warps 4", "warps 4\n\nschedule s\nwarps 8", "b200"),
     ("mxfp4_gemm", "b[n k] mxfp4", "b[k n] mxfp4", "b200"),
     ("mxfp4_gemm", "b[n k] mxfp4", "b[n k] nvfp4", "b200"),
     ("mxfp4_gemm", "warps 8", "warps 8", "h200"),
