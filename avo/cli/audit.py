@@ -220,4 +220,15 @@ def _layers(evaluation: Evaluation) -> list[dict[str, str]]:
             "the counts are the system's; the rest a hostile candidate could hide",
         ),
     ]
+    work = gates["integrity"].evidence.get("work") if "integrity" in gates else None
+    if work:
+        found.append(
+            (
+                "work",
+                "ok" if work == "proved" else "look",
+                "the steps of a call, played where the candidate has never been, on inputs that were drawn afterwards",
+                work,
+                "certain for the size that was played",
+            )
+        )
     return [dict(zip(("layer", "verdict", "tried", "seen", "sure"), row, strict=True)) for row in found]

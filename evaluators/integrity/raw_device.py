@@ -140,7 +140,13 @@ class RawDeviceEvaluator(RawEvaluator):
                 case.facts["timed wrong"] = row["wrong"]
                 break
             case.facts["parent_s"], case.facts["told_s"] = row["parent_s"], row["many_s"]
-            row["played"] = {"work": size.why} if size.why else self._played(case, size)
+            row["played"] = self._played(case, size)
+            if row["played"]["work"] != raw.PROVED:
+                # Steps that were laid down before the recording (a graph) are seen from a process's first call on.
+                with raw._started(case, pool) as fresh:
+                    size.record(fresh)
+                again = self._played(case, size)
+                row["played"] = again if again["work"] == raw.PROVED else row["played"]
             case.results.append(_result(case, workload, row))
             if rules.breaches({key: case.facts[key] for key in ("parent_s", "told_s")}):
                 break
@@ -157,6 +163,8 @@ class RawDeviceEvaluator(RawEvaluator):
     def _played(self, case: _Case, size: Sized) -> dict[str, Any]:
         """The steps of a call, timed in a process where the candidate has never been: {seconds, work, ghost}, or {work}
         where that cannot be."""
+        if size.why:
+            return {"work": size.why}
         try:
             clean = self._spare.taken()
             raw._load_tape(case, clean, size.tape)

@@ -5,7 +5,7 @@ The facts that a candidate's process reports can be forged by the candidate. Thi
 never loads the candidate, plays the steps on them, and the parent judges the numbers. Where they are right, kernels and
 glue do the work, whatever the candidate's own process says; and on a device the clean process can take the time.
 
-A tape that cannot be made or played (a graph, work in NumPy, a tensor from nowhere) proves nothing against anybody.
+A tape that cannot be made or played (work in NumPy, kernels of another language) proves nothing against anybody.
 `Recorder` runs in the candidate's process, `Player` in the clean one. There the kernels' sources are read as a list of
 allowed things: names of `triton.language`, arithmetic, loops, a few methods of tensors. No other Python gets through.
 """
@@ -24,12 +24,15 @@ import torch
 import triton
 import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from evaluators.compiler import load_source
 from evaluators.integrity.watching import SMALL, is_glue, largest
 
 MOST_STEPS = 2000
 _TORCH = ("dtype", "layout", "memory_format")
+_DESCRIPTOR = ("base", "shape", "strides", "block_shape")
+_CAPTURE = ("capture_begin", "capture_end", "replay")
 
 
 class NotTaped(Exception):
@@ -59,6 +62,8 @@ def _encoded(value: Any, tensor: Callable[[torch.Tensor], Any]) -> Any:
     for kind in _TORCH:
         if isinstance(value, getattr(torch, kind)):
             return ["torch", str(value).removeprefix("torch.")]
+    if isinstance(value, TensorDescriptor):
+        return ["descriptor", [_encoded(getattr(value, name), tensor) for name in _DESCRIPTOR]]
     raise NotTaped(f"an argument of type {type(value).__name__}")
 
 
@@ -78,6 +83,8 @@ def _decoded(value: Any, tensors: Mapping[int, torch.Tensor], device: str) -> An
         return row if kind == "l" else tuple(row)
     if kind == "device":
         return torch.device("cpu" if content == "cpu" else device)
+    if kind == "descriptor":
+        return TensorDescriptor(*(_decoded(v, tensors, device) for v in content))
     found = getattr(torch if kind == "torch" else tl, str(content), None)
     if kind == "torch" and isinstance(found, tuple(getattr(torch, k) for k in _TORCH)):
         return found
@@ -90,7 +97,7 @@ def _references(value: Any) -> Iterator[int]:
     kind, content = value
     if kind == "t":
         yield content
-    elif kind in ("l", "u"):
+    elif kind in ("l", "u", "descriptor"):
         for part in content:
             yield from _references(part)
 
@@ -112,6 +119,8 @@ class Recorder(TorchDispatchMode):
         self._before: list[dict[str, Any]] = []
         self._inputs: list[int] = []
         self._streams: set[int] = set()
+        self._graphs: dict[int, list[dict[str, Any]]] = {}  # steps that a graph makes again
+        self._captured: list[dict[str, Any]] | None = None
         self.missing = ""
 
     def begin(self, inputs: Sequence[torch.Tensor]) -> None:
@@ -136,6 +145,37 @@ class Recorder(TorchDispatchMode):
         if not self._paused and func.name() not in _SILENT:
             self._add("op", func.name(), {}, args, kwargs or {}, result)
         return result
+
+    def __enter__(self) -> Recorder:
+        graphs = torch.cuda.CUDAGraph
+        self._replaced = {name: getattr(graphs, name) for name in _CAPTURE if hasattr(graphs, name)}
+        for name, method in self._replaced.items():
+            setattr(graphs, name, self._of_a_graph(name, method))
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for name, method in self._replaced.items():
+            setattr(torch.cuda.CUDAGraph, name, method)
+
+    def _of_a_graph(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """What happens in a capture does not happen then: it does with each replay."""
+
+        def run(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            if name == "capture_begin":
+                self._captured = []
+            result = method(graph, *args, **kwargs)
+            if name == "capture_end" and self._captured is not None:
+                self._graphs[id(graph)], self._captured = self._captured, None
+                self._kept.append(graph)
+            elif name == "replay":
+                if id(graph) not in self._graphs:
+                    self.missing = self.missing or "a graph that was captured before"
+                self._steps += self._graphs.get(id(graph), [])
+            return result
+
+        return run
 
     def launch(self, kernel: Any, args: Any, kwargs: Mapping[str, Any], grid: Any) -> None:
         """A kernel's launch, before it happens."""
@@ -169,7 +209,9 @@ class Recorder(TorchDispatchMode):
         except NotTaped as no:
             self.missing = self.missing or f"{name or 'a launch'}: {no}"
             return
-        if len(self._steps) < MOST_STEPS:
+        if self._captured is not None:
+            self._captured.append(step)
+        elif len(self._steps) < MOST_STEPS:
             self._steps.append(step)
         else:
             self.missing = f"more than {MOST_STEPS} steps"
@@ -196,6 +238,8 @@ class Recorder(TorchDispatchMode):
             if id(output) not in self._places:
                 raise NotTaped("an output that no step made")
         steps = [*self._needed(outputs), *self._steps]
+        if len(steps) > MOST_STEPS:
+            raise NotTaped(f"more than {MOST_STEPS} steps")
         kernels = [kernel for _, kernel in sorted(self._kernels.values(), key=lambda row: row[0])]
         ends = [self._places[id(o)] for o in outputs]
         streams = len(self._streams)
@@ -384,6 +428,8 @@ class Player:
         try:
             self._device, self._library = device, library
             self._memory: dict[int, torch.Tensor] = {}  # what lives on between calls
+            if device != "cpu":  # descriptors that a kernel makes need memory
+                triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device=device))
             self._inputs = [int(i) for i in tape["inputs"]]
             self._outputs = [int(i) for i in tape["outputs"]]
             self._kernels = [self._load(row) for row in tape["kernels"]]

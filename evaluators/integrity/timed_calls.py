@@ -14,7 +14,7 @@ import numpy as np
 
 from dsl.work import work
 from evaluators.evaluation import Status
-from evaluators.failures import Crash, TaskError
+from evaluators.failures import Crash, TaskError, Unavailable, WorkerFailure
 from evaluators.gates import Rejected
 from evaluators.inputs import decode, extents
 from evaluators.integrity import raw
@@ -97,12 +97,15 @@ class Sized:
         self.why = ""
         self._axis = self._inputs.axis
 
-    def _record(self) -> None:
+    def record(self, session: Session) -> None:
         """Has the steps of a call at this size told: `tape`, or why there is none."""
         forms, values = self._inputs.renew()
+        self.tape, self.why = {}, ""
         try:
-            self.tape = raw._taped(self._case, self._session, {"inputs": forms, "params": self._params}, values)
-        except raw._NotTaped as no:
+            self.tape = raw._taped(self._case, session, {"inputs": forms, "params": self._params}, values)
+        except Unavailable:
+            raise
+        except (raw._NotTaped, WorkerFailure) as no:
             self.why = f"not proved: {no}"[:300]
 
     def measure(self) -> dict[str, Any]:
@@ -120,7 +123,7 @@ class Sized:
                 break
             if turn == 0:  # all that is judged from now on is drawn after the steps have been handed over
                 self._tests.clear()
-                self._record()
+                self.record(self._session)
             if turn >= _WARM:
                 samples.append(sample)
         found: dict[str, Any] = {"workload": self._workload.name, "samples": samples, "wrong": wrong}

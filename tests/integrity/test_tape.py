@@ -156,3 +156,54 @@ def test_memory_from_before_is_memory_alone():
         z = x[:8, :8] + kept  # few enough numbers to be written down
     first, second = Player(recorder.tape([y, z]), "cpu").run(torch.ones(16, 16))
     assert first.unique().tolist() == [1.0] and second.unique().tolist() == [4.0]
+
+
+class _Graph:
+    """As torch's: what is asked for in a capture is done with each replay."""
+
+    def __init__(self):
+        self.work = []
+
+    def capture_begin(self):
+        pass
+
+    def capture_end(self):
+        pass
+
+    def replay(self):
+        for function in self.work:
+            function()
+
+
+def test_a_graph_that_is_captured_and_replayed(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", _Graph)
+    x, y = torch.arange(100.0), torch.empty(100)
+    graph, recorder = _Graph(), Recorder()
+    for turn in range(2):
+        recorder.begin([x])
+        with recorder:
+            if turn == 0:
+                y = torch.empty(100)
+                graph.capture_begin()
+                y.copy_(x * 3)
+                graph.capture_end()
+            graph.replay()
+            out = y.clone()
+    (played,) = Player(recorder.tape([out]), "cpu").run(torch.ones(100))
+    assert played.tolist() == [3.0] * 100
+    assert torch.cuda.CUDAGraph.replay is _Graph.replay
+    other = Recorder()
+    other.begin([x])
+    with other:
+        graph.replay()
+    with pytest.raises(NotTaped, match="captured before"):
+        other.tape([y])
+
+
+def test_audit_says_whose_work_it_is(judge):
+    from avo.cli.audit import _layers
+
+    found = judge.evaluate((HERE / "honest" / "triton_rows.py").read_text(), SOFTMAX, CPU)
+    assert _layers(found)[-1]["layer"] == "work" and _layers(found)[-1]["verdict"] == "ok"
+    found = judge.evaluate(HIDDEN, SOFTMAX, CPU)
+    assert _layers(found)[-1]["verdict"] == "look"
