@@ -232,7 +232,7 @@ def _fold(t: Term, args: list[float | bool | None]) -> float | bool | None:
         return None
     match t.attr, args:
         case "*", [a, b]:
-            if (a == 0 or b == 0) and all(v is not None or _tame(x) for v, x in zip((a, b), t.args, strict=True)):
+            if (a == 0 or b == 0) and all(v is not None or finite(x) for v, x in zip((a, b), t.args, strict=True)):
                 return 0.0
         case "/" | "softdiv", [a, b]:
             if a == 0 and b is None and t.attr == "softdiv":
@@ -273,13 +273,15 @@ def _fold(t: Term, args: list[float | bool | None]) -> float | bool | None:
     return None
 
 
-def _tame(term: Term) -> bool:
-    """Whether the value is finite wherever its inputs are: no exponential, division or logarithm inside."""
-    return not any(
-        t.op == "map" and t.attr in ("exp", "exp2", "log", "log2", "/", "softdiv", "rsqrt")
-        for t in term.walk()
-        if t.axes
-    ) and not any(t.op == "const" and isinstance(t.attr, float) and not math.isfinite(t.attr) for t in term.walk())
+def finite(term: Term) -> bool:
+    """Whether the value is finite wherever its inputs are: no exponential, division or logarithm of values inside, no
+    infinite constant. Sums and products of finite numbers count as finite."""
+    for t in term.walk():
+        if t.op == "map" and t.axes and t.attr in ("exp", "exp2", "log", "log2", "/", "softdiv", "rsqrt"):
+            return False
+        if t.op == "const" and isinstance(t.attr, float) and not math.isfinite(t.attr):
+            return False
+    return True
 
 
 def bottomless(graph: Graph, term: Term, inputs: bool = True) -> bool:

@@ -89,11 +89,12 @@ Node = Op | If | Loop
 class Coordinate:
     """How one tensor dimension is addressed: by axis `axis` held as a vector, or by the value alone where it is None.
 
-    `checked`: the value may lie out of range, which then reads 0.
+    `checked`: the value may lie out of range, which then reads 0; `counted`: though never below 0.
     """
 
     axis: str | None
     checked: bool = False
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dsl.lowering.memory import Memory
 from dsl.lowering.page import Region
 from dsl.lowering.text import ATOM, LINE, Text
-from dsl.tile import If, Loop, Node, Op
+from dsl.tile import If, Loop, Node, Op, Value
 
 
 class Body(Memory):
@@ -60,6 +60,11 @@ class Body(Memory):
         self.taken.discard(start)
         self.indent -= bool(flags)
 
+    def cast_at_once(self, loaded: Value) -> bool:
+        """Whether a value is only ever read in another dtype, and that under a name: one line does both."""
+        reader = self.readers.get(loaded)
+        return reader is not None and reader.kind == "cast" and self.uses.get(reader.out, 0) > 1  # type: ignore[arg-type]
+
     def op(self, n: Op, direct: bool = False) -> None:
         """`direct`: the value goes straight into a variable, so it needs no name of its own."""
         match n.kind:
@@ -78,8 +83,13 @@ class Body(Memory):
             return
         t = self.expression(n)
         trivial = n.kind in ("const", "extent", "block", "tail", "param", "ratio", "full")
+        if n.kind in ("const", "extent") or (n.kind == "map" and not n.out.dims and self.fixed.issuperset(n.args)):
+            trivial = trivial or (n.out.dtype == "i32" and n.out not in self.placed)
+            self.fixed.add(n.out)
         once = self.uses.get(n.out, 0) <= 1 and (
-            direct or (len(t.source) < LINE - 30 and n.kind not in ("load", "dot", "start"))
+            direct
+            or (len(t.source) < LINE - 30 and n.kind not in ("load", "dot", "start"))
+            or (n.kind == "load" and self.cast_at_once(n.out))
         )
         if trivial:
             self.ready[n.out] = t

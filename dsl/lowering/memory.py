@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dsl.lowering.expressions import Expressions
 from dsl.lowering.text import ADD, ATOM, MULTIPLY, Text
-from dsl.tile import LoadAttr, Op, Value
+from dsl.tile import LoadAttr, Op, TileKernel, Value
 
 
 class Memory(Expressions):
-    """Everything that touches memory."""
+    """Everything that touches memory. `flat`: tensors that are addressed from their first element, in 32 bits."""
+
+    def __init__(self, kernel: TileKernel) -> None:
+        super().__init__(kernel)
+        self.flat: dict[str, None] = {}
 
     def load(self, n: Op) -> Text:
         attr: LoadAttr = n.attr
@@ -68,6 +72,8 @@ class Memory(Expressions):
     def address(self, attr: LoadAttr, coordinates: tuple[Value, ...], dims: tuple[str, ...]) -> str:
         strides = self.strides(attr.tensor)
         parts = [self.base(attr.tensor, coordinates, strides)]
+        if len(strides) > 1 and coordinates[0].dims:
+            self.flat[attr.tensor] = None
         for v, stride in zip(coordinates, strides, strict=False):
             if v.dims:
                 at = self.broadcast(self.text(v), dims)
@@ -93,7 +99,9 @@ class Memory(Expressions):
             self.keep(v, index)
             if terms and previous == i - 1:
                 before = terms.pop()[0]
-                before = f"({before})" if "+" in before else before
+                if not strides[i] and not before.isdigit():  # one element of all: its place may need 64 bits
+                    before = _wide(before)
+                before = f"({before})" if "+" in before and not before.endswith(_WIDE) else before
                 terms.append((f"{before} * {self.extent(axis)} + {index.at(MULTIPLY)}", strides[i]))
             else:
                 terms.append((index.at(ADD), strides[i]))
@@ -131,17 +139,24 @@ class Memory(Expressions):
             if c.checked:
                 index = self.text(v)
                 self.keep(v, index)
-                inside = f"(({index.source} >= 0) & ({index.source} < {self.extent(axis)}))"
-                parts.append(self.broadcast(Text(inside, ATOM, index.dims), dims).source)
+                below = f"{index.source} < {self.extent(axis)}"
+                inside = below if c.counted else f"({index.source} >= 0) & ({below})"
+                parts.append(self.broadcast(Text(f"({inside})", ATOM, index.dims), dims).source)
         parts = list(dict.fromkeys(parts))
         if len(parts) == 1 and parts[0].startswith("(") and parts[0].endswith(")") and parts[0].count("(") == 1:
             return parts[0][1:-1]
         return " & ".join(parts)
 
 
+_WIDE = ".to(tl.int64)"
+
+
+def _wide(index: str) -> str:
+    return f"{index}{_WIDE}" if index.isidentifier() else f"({index}){_WIDE}"
+
+
 def _offset(index: str, stride: str) -> str:
     """One scalar index times its stride, in 64 bits."""
-    if not stride and index.isdigit():
+    if not stride and (index.isdigit() or _WIDE in index):
         return index
-    wide = f"{index}.to(tl.int64)" if index.isidentifier() else f"({index}).to(tl.int64)"
-    return wide + (f" * ({stride})" if " " in stride else f" * {stride}" if stride else "")
+    return _wide(index) + (f" * ({stride})" if " " in stride else f" * {stride}" if stride else "")

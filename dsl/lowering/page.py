@@ -30,8 +30,11 @@ class Page:
         self.extents: set[str] = set()
         self.indent = 0
         self.names: dict[Value, str] = {}
-        self.taken: set[str] = {"tl", "pid"}
+        self.taken: set[str] = {"tl", "pid", *kernel.graph.params}
+        self.readers: dict[Value, Op] = {}  # an op that reads it, of many the last
+        self.placed: set[Value] = set()  # indices into memory
         self.uses = self._count_uses()
+        self.fixed: set[Value] = set()  # numbers, extents and what is made of them alone
         self.ready: dict[Value, Text] = {}  # values as the text that stands for them
         self.waiting: dict[Value, Text] = {}  # read once and not yet printed
         self.bases: dict[tuple[object, ...], str] = {}
@@ -75,6 +78,10 @@ class Page:
             args = n.args if isinstance(n, Op) else (n.condition,) if isinstance(n, If) else (n.lo, n.hi, *n.only_if)
             for a in args:
                 uses[a] = uses.get(a, 0) + 1
+                if isinstance(n, Op):
+                    self.readers[a] = n
+            if isinstance(n, Op) and n.kind in ("load", "store"):
+                self.placed.update(n.args)
             if isinstance(n, Op) and n.kind == "load":
                 for a, c in zip(n.args, n.attr.coordinates, strict=False):
                     uses[a] += c.checked  # its range check reads it again

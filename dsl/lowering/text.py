@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from dsl.polynomial import COEFFICIENTS, ERROR, LOWEST
@@ -60,17 +61,18 @@ def _polynomial() -> str:
 
 # Functions that Triton lacks: printed once at the top of the module where they are used.
 DEFINITIONS = {
-    # halves to even, as the language rounds: adding 1.5 * 2**23 leaves no bits below the unit
-    "to_int8": "    return tl.minimum(tl.maximum(x + 12582912.0 - 12582912.0, -128.0), 127.0).to(tl.int8)",
-    # to the nearest whole number, halves to even
-    "to_int32": "    below = tl.floor(x)\n"
+    "to_int8": "    # halves to even: adding 1.5 * 2**23 leaves no bits below the unit\n"
+    "    return tl.minimum(tl.maximum(x + 12582912.0 - 12582912.0, -128.0), 127.0).to(tl.int8)",
+    "to_int32": "    # to the nearest whole number, halves to even\n"
+    "    below = tl.floor(x)\n"
     "    part = x - below\n"
     "    up = (part > 0.5) | ((part == 0.5) & (below != 2.0 * tl.floor(below * 0.5)))\n"
     "    return tl.minimum(tl.maximum(tl.where(up, below + 1.0, below), -2147483648.0), 2147483520.0).to(tl.int32)",
     "multiplied": "    return a * b",
     "larger": "    return tl.maximum(a, b)",
     "narrowed": "    return tl.minimum(tl.maximum(x, -128), 127).to(tl.int8)",
-    "rank": "    before = (x[None, :] > x[:, None]) | ((x[None, :] == x[:, None]) & (i[None, :] < i[:, None]))\n"
+    "rank": "    # the place of each x among all, the largest first; equal ones by their index\n"
+    "    before = (x[None, :] > x[:, None]) | ((x[None, :] == x[:, None]) & (i[None, :] < i[:, None]))\n"
     "    return tl.sum(before.to(tl.int32), 1)",
     "tanh": "    return 2.0 * tl.sigmoid(2.0 * x) - 1.0",
     **{f"exp2_one_in_{n}": _one_in(n) for n in (2, 4, 8)},
@@ -112,6 +114,23 @@ class Text:
 
     def at(self, level: int) -> str:
         return self.source if self.level >= level else f"({self.source})"
+
+
+# Numbers that a kernel reads by name: name -> (value, why)
+CONSTANTS = {
+    "LOG2E": ("1.4426950408889634", "log2(e): an exponential is a power of two"),
+    "LOWEST": ("-3.4028234663852886e+38", "stands for -inf as a maximum: a mask may empty a row"),
+}
+
+
+def with_constants(source: str) -> tuple[str, dict[str, str]]:
+    """The source with names for its constants, and the line that gives each its value."""
+    lines = {}
+    for name, (value, why) in CONSTANTS.items():
+        if value in source and not re.search(rf"\b{name}\b", source):  # an axis may have that extent
+            source = source.replace(value, name)
+            lines[name] = f"{name} = tl.constexpr({value})  # {why}"
+    return source, lines
 
 
 def number(value: float | bool) -> str:

@@ -6,6 +6,7 @@ It prints what the tile program says and adds only the decoding of the program i
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -15,7 +16,7 @@ from dsl.lowering.body import Body
 from dsl.lowering.counts import profile
 from dsl.lowering.launch import LEAST_PRODUCT, Argument, host_source, options, specialise, together
 from dsl.lowering.lowered import Launch, LoweredKernel, Params, Profile, Sizes
-from dsl.lowering.text import DEFINITIONS, PARAMETERS, with_needs
+from dsl.lowering.text import DEFINITIONS, PARAMETERS, with_constants, with_needs
 from dsl.printer import print_directive, print_expr, print_statement
 from dsl.syntax import Program
 from dsl.terms import Graph
@@ -35,7 +36,8 @@ class Printed:
     definitions: name -> source of the functions that it calls. descriptors: tensor -> the descriptor as the launcher
     makes it. options: of the launch. constants: constexprs beyond the arguments, which come last. imports: lines at
     the top of the module. table: of tiles, as the launcher makes it.
-    notes: what of the schedule it does not follow.
+    notes: what of the schedule it does not follow. named: lines that give names to numbers. flat: tensors whose offsets
+    reach over all of them in 32 bits.
     """
 
     kernel: TileKernel
@@ -50,6 +52,8 @@ class Printed:
     table: str = ""
     notes: tuple[str, ...] = ()
     language: Literal["triton", "gluon"] = "triton"
+    named: Mapping[str, str] = field(default_factory=dict)
+    flat: tuple[str, ...] = ()
 
 
 def emit(program: Program, printed: list[Printed], hw: Hardware, digest: str) -> str:
@@ -66,7 +70,9 @@ def emit(program: Program, printed: list[Printed], hw: Hardware, digest: str) ->
     own = sorted([x for x in known if x in ("import functools", "import heapq")] + ["import math"] * hosts)
     imports = [*own, *([""] if own else []), "import torch", "import triton", *(x for x in known if x not in own)]
     definitions = {n: d for p in printed for n, d in p.definitions.items()}
+    constants = {n: d for p in printed for n, d in p.named.items()}
     parts = ["\n".join(head), "\n".join(imports)]
+    parts += ["\n" + "\n".join(constants.values())] * bool(constants)
     parts += ["\n\n" + definitions[n] for n in sorted(definitions)]
     parts += ["\n\n" + p.text for p in printed]
     parts.append("\n\n" + _launcher(program, printed, hw))
@@ -114,8 +120,19 @@ def plain_kernel(k: TileKernel, hw: Hardware) -> Printed:
     def specialised(sizes: Sizes, params: Params) -> Launch:
         return specialise(k, arguments, hw, sizes, params)
 
-    text = "\n".join(lines)
-    return Printed(k, text, arguments, definitions, descriptors, options(k, hw), specialised, imports=tuple(imports))
+    text, named = with_constants("\n".join(lines))
+    return Printed(
+        k,
+        text,
+        arguments,
+        definitions,
+        descriptors,
+        options(k, hw),
+        specialised,
+        imports=tuple(imports),
+        named=named,
+        flat=tuple(body.flat),
+    )
 
 
 def lowered(p: Printed) -> LoweredKernel:
@@ -265,7 +282,8 @@ def _launcher(program: Program, printed: list[Printed], hw: Hardware) -> str:
     required = [p for p in params if "=" not in p]
     signature = ", ".join([*(t.name for t in a.inputs), *required, *(p for p in params if "=" in p)])
     shapes = [f"{t.name} [{' '.join(t.axes or ())}] {t.dtype}" for t in a.inputs]
-    lines = [f"def {a.name}({signature}):", f'    """{"; ".join(shapes)}: contiguous tensors on one device."""']
+    said = f'"""{"; ".join(shapes)}: contiguous tensors on one device."""'
+    lines = [f"def {a.name}({signature}):", *textwrap.wrap(said, 116, initial_indent="    ", subsequent_indent="    ")]
     graph = printed[-1].kernel.graph
     lines += ["    " + x for x in _shapes(program, graph)]
     stored = {n: p.kernel.graph.tensors[n] for p in printed for n in p.kernel.tensors()[1]}
@@ -275,8 +293,13 @@ def _launcher(program: Program, printed: list[Printed], hw: Hardware) -> str:
         comma = "," * (len(axes) == 1)
         lines.append(f"    {name} = torch.empty(({shape}{comma}), device={first}.device, dtype={TORCH_TYPES[dtype]})")
     lines += ["    " + x for x in _alignment(printed)]
+    flat = dict.fromkeys(n for p in printed for n in p.flat)
+    if flat:
+        most = f"max(x.numel() for x in ({', '.join(flat)}{',' * (len(flat) == 1)})) < 2**31"
+        lines.append(f'    assert {most}, "offsets within a tensor are of 32 bits"')
+    known: dict[str, str] = {}
     for p in printed:
-        lines += _launch(p, hw, first)
+        lines += _launch(p, hw, first, known)
     lines.append(f"    return {', '.join(t.name for t in a.outputs)}")
     return "\n".join(lines)
 
@@ -326,7 +349,8 @@ def _alignment(printed: list[Printed]) -> list[str]:
     ]
 
 
-def _launch(p: Printed, hw: Hardware, first: str) -> list[str]:
+def _launch(p: Printed, hw: Hardware, first: str, known: dict[str, str]) -> list[str]:
+    """`known`: the scalars that earlier launches have computed, by name; they are not computed again."""
     k = p.kernel
     lines: list[str] = []
     grid = " * ".join(tile_number(k, a) for a in k.grid) or "1"
@@ -339,7 +363,9 @@ def _launch(p: Printed, hw: Hardware, first: str) -> list[str]:
     for v, t in zip(k.hosts.values(), k.hosts, strict=True):
         name = next(a.name for a in p.arguments if (a.kind == "host" and a.of == v.name) or a.name == v.name)
         source = host_source(t)[0]
-        lines.append(f"{name} = {source[1:-1] if source.startswith('(') and source.count('(') == 2 else source}")
+        if known.get(name) != source:
+            known[name] = source
+            lines.append(f"{name} = {source[1:-1] if source.startswith('(') and source.count('(') == 2 else source}")
     args: list[str] = []
     for a in p.arguments:
         match a.kind:

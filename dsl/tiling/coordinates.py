@@ -15,12 +15,13 @@ BYTES = {"f32": 4, "i32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "int8": 
 @dataclass(frozen=True, eq=False)
 class Place:
     """Where an axis is read: `value` is the coordinate; `axis` is set while it still is that axis of the tile;
-    `tails`: the axes whose tail makes it invalid; `checked`: it may be out of range."""
+    `tails`: the axes whose tail makes it invalid; `checked`: it may be out of range; `counted`: but not below 0."""
 
     value: Value
     axis: str | None
     tails: tuple[str, ...]
     checked: bool = False
+    counted: bool = False
 
 
 Places = dict[str, Place]
@@ -97,7 +98,7 @@ class Coordinates(Regions):
 
     def access(self, tensor: str, dtype: str, at: tuple[Place, ...]) -> tuple[tuple[Value, ...], LoadAttr]:
         """Operands and attributes of a load or store: by descriptor, or by pointers with masks for the tails."""
-        coordinates = tuple(Coordinate(p.axis if p.value.dims else None, p.checked) for p in at)
+        coordinates = tuple(Coordinate(p.axis if p.value.dims else None, p.checked, p.counted) for p in at)
         if self.by_descriptor(tensor, dtype, at):
             firsts = tuple(self.starts.get(p.axis or "", self.const(0)) if p.value.dims else p.value for p in at)
             return firsts, LoadAttr(tensor, coordinates, (), True)

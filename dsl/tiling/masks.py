@@ -37,6 +37,8 @@ class Masks(Coordinates):
             else:
                 flag = self.eval(atom.flag)
                 flagged[flag] = (*flagged.get(flag, ()), value)
+        if t in self.titles:  # masked or not it goes by one name
+            self.titles.setdefault(a, self.titles[t])
         value = self.eval(a, places)
         if not always and not flagged:
             return value

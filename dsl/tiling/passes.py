@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dsl.algebra import NEUTRAL, Atom, Bound, Weight, atoms, bottomless, bound, constant
+from dsl.algebra import NEUTRAL, Atom, Bound, Weight, atoms, bottomless, bound, constant, factors
 from dsl.syntax import Span
 from dsl.terms import Term
 from dsl.tile import If, Loop, Node, Op, Value
@@ -73,7 +73,7 @@ class Passes(Values):
             variable = self.variable(t, first, self.title(t.args[0], "s") + "_max")
             self.pivots[t] = Pivot(t, core, factor, variable, variable)
         for t in sums:
-            self.variables[t] = self.variable(t, NEUTRAL[t.attr[0]], self.sum_title(t))
+            self.variables[t] = self.variable(t, NEUTRAL[t.attr[0]], self.sum_title(t, sums))
         outer = [self.open_outer(a) for a in self.k.loops[:-1]]
         for lo, hi, masked, true, note in self.ranges(axis, reductions, stores):
             start = Value(f"{axis}0" if axis in self.k.lengths else axis, (), "i32")
@@ -124,13 +124,25 @@ class Passes(Values):
         self.here().append(Op("set", None, (value,), variable))
         return variable
 
-    def sum_title(self, t: Term) -> str:
+    def sum_title(self, t: Term, sums: list[Term]) -> str:
+        """`sums`: those of its pass. Where several products are accumulated each goes by the output that it is for."""
         if t in self.titles:
             return self.titles[t]
-        if self.is_product(t):
-            return "acc"
+        parts = [x for x, _ in factors(t.args[0])]
+        weighted = any(x.op != "map" or x.attr not in ("exp", "exp2") for x in map(self.stripped, parts))
         pivot = next((p for p, table in self.weights.items() if table.get(t) == Weight(mul=-1)), None)
-        return "total" if pivot is None else self.title(pivot.args[0], "s") + "_sum"
+        if pivot is not None and not weighted:
+            return self.title(pivot.args[0], "s") + "_sum"
+        if not self.is_product(t) and pivot is None:
+            return "total"
+        of = self.made_of(t)
+        alone = len(of) == 1 and not any(x is not t and self.is_product(x) and self.made_of(x) == of for x in sums)
+        several = sum(map(self.is_product, sums)) > 1
+        return f"{of[0]}_acc" if several and alone else "acc"
+
+    def made_of(self, t: Term) -> list[str]:
+        """The outputs that read this term."""
+        return [n for n, x in self.outputs.items() if any(below is t for below in x.walk())]
 
     def pass_body(self, running: list[Term], sums: list[Term], stores: list[str]) -> None:
         scaled: list[tuple[Pivot, Value, Value]] = []
@@ -360,13 +372,15 @@ class Passes(Values):
                 # plus 1 for an exclusive end folds into the tile's length
                 held = a in self.k.lengths
                 step = self.emit("block", (), a, (), "i32", f"BLOCK_{a.upper()}") if held else self.extent_value(a)
-                edge = self.map("+", edge, step)
+                edge = self.map("+", edge, step, name=f"{a}_end")
                 edge = edge if plus == 1 and c > 0 and total is None else self.map("-", edge, self.const(1))
                 used = plus == 1 and c > 0 and total is None
                 plus = 0 if used else plus
             scaled = edge if c == 1 else self.map("*", edge, self.const(c))
             total = scaled if total is None else self.map("+", total, scaled)
         if b.rest is not None:
+            if b.rest.op == "map":
+                self.titles.setdefault(b.rest, "shift")
             rest = self.eval(b.rest)
             total = rest if total is None else self.map("+", total, rest)
         if plus or total is None:

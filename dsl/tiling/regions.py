@@ -79,8 +79,12 @@ class Regions:
         }
         self.titles = {t: n for n, t in kernel.graph.names.items()}
         for n, t in kernel.graph.names.items():
+            while t.op == "cast" and t.args[0].op != "input":  # what is rounded last goes by the name of the result
+                t = t.args[0]
+                if t.op == "map":
+                    self.titles.setdefault(t, n)
             core, scale = pull_scale(self.g, t, False)
-            if scale is not None:  # what is scaled later goes by the name of the result
+            if scale is not None:  # and so does what is scaled last
                 self.titles.setdefault(core, n)
 
     def here(self) -> list[Node]:
@@ -93,15 +97,12 @@ class Regions:
         depth = max((self.home.get(a, 0) for a in args), default=0)
         if kind in ("load", "arange", "dot") or depth >= len(self.scopes):
             depth = min(max(depth, 0), len(self.scopes) - 1)
-        if kind in ("dot", "full") or any(a in self.variables.values() or self.is_pivot(a) for a in args):
+        changing = any(self.changes(a) for a in args)
+        if kind in ("dot", "full") or changing:
             depth = len(self.scopes) - 1  # reads a variable, whose value changes from place to place
         scope = self.scopes[depth]
         key = (kind, tuple(map(id, args)), repr(attr) if kind == "load" else attr, type(attr).__name__, dims, dtype)
-        if (
-            key in scope.memo
-            and kind not in ("full",)
-            and not any(a in self.variables.values() or self.is_pivot(a) for a in args)
-        ):
+        if key in scope.memo and kind != "full" and not changing:
             return scope.memo[key]
         value = Value(name, dims, dtype)
         scope.memo[key] = value
@@ -109,8 +110,11 @@ class Regions:
         scope.body.append(Op(kind, value, args, attr))
         return value
 
-    def is_pivot(self, v: Value) -> bool:
-        return any(p.variable is v for p in self.pivots.values())
+    def changes(self, v: Value) -> bool:
+        """Whether a loop that is not over yet assigns this variable."""
+        return any(x is v and t not in self.done for t, x in self.variables.items()) or any(
+            p.variable is v and t not in self.done for t, p in self.pivots.items()
+        )
 
     def const(self, value: float | bool) -> Value:
         dtype = "bool" if isinstance(value, bool) else "i32" if isinstance(value, int) else "f32"

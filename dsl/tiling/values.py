@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from dsl.algebra import NEUTRAL, bottomless, factors, pull_scale
+from dsl.algebra import NEUTRAL, bottomless, factors, finite, pull_scale
 from dsl.syntax import Span
 from dsl.terms import FLOATS, INTEGERS, Term
 from dsl.tile import DotAttr, Loop, Op, Value
@@ -14,6 +14,8 @@ from dsl.tiling.masks import Masks
 from dsl.tiling.regions import LOW_FLOATS, NotLowered, Pivot, Scope
 
 LOG2E = 1.4426950408889634
+# What a value goes by where no line of the program names it
+UNNAMED = {"exp": "p", "exp2": "p", "abs": "size", "-": "diff", "*": "scaled", "/": "ratio", "+": "added"}
 LOWEST = -3.4028234663852886e38  # stands for -inf as a maximum where a mask may hide everything
 
 
@@ -104,8 +106,12 @@ class Values(Masks):
         for axis, i in zip(t.attr, indices, strict=True):
             if i.op == "index":
                 p = self.place(i.attr, places)
-                at.append(Place(p.value, p.axis if p.axis == axis else None, p.tails, checked=i.attr != axis))
+                own = p.axis is not None and not p.checked
+                same = p.axis if p.axis == axis else None
+                at.append(Place(p.value, same, p.tails, checked=i.attr != axis, counted=own))
             else:
+                if i not in self.titles and i.op == "map":
+                    self.titles[i] = f"{axis}_index"
                 value = self.eval(i, places)
                 tails = tuple(a for a in i.axes if self.needs_mask(a))
                 at.append(Place(value, None, tails, checked=True))
@@ -144,7 +150,7 @@ class Values(Masks):
             if any(bottomless(self.g, x.args[0]) for x in weights):
                 empty = self.map("==", args[1], self.const(0.0))  # a mask may empty the slice: 0 / 0 is 0 there
                 args = (args[0], self.map("where", empty, self.const(1.0), args[1], name=args[1].name))
-        value = self.map(function, *args, name=self.title(t, "t"))
+        value = self.map(function, *args, name=self.title(t, UNNAMED.get(function, "t")))
         if function == "-" and all(bottomless(self.g, a, inputs=False) for a in t.args):
             hidden = self.map("==", args[0], self.const(-math.inf))  # -inf less -inf is -inf: it stays hidden
             value = self.map("where", hidden, self.const(-math.inf), value, name=value.name)
@@ -382,7 +388,8 @@ class Values(Masks):
             value = self.eval(term, places)
             if self.needs_mask(axis):
                 zero, others = self.padding(term, axis), self.padding(other, axis)
-                if zero != 0 and (others != 0 or not _finite(term)):
+                some = finite(term) or (zero is not None and math.isfinite(zero))  # times 0 it is 0
+                if zero != 0 and (others != 0 or not some):
                     value = self.guarded(value, term, (axis,), 0.0)
             if value.dtype != dtype:
                 value = self.emit("cast", (value,), dtype, value.dims, dtype, value.name)
@@ -394,9 +401,3 @@ class Values(Masks):
         out = "i32" if dtype == "int8" else t.attr[3] or "f32"
         attr = DotAttr(va.dims != (m, axis), vb.dims != (axis, n), dtype, out)
         return va, vb, attr, (m, n)
-
-
-def _finite(term: Term) -> bool:
-    return not any(
-        x.op == "map" and x.attr in ("exp", "exp2", "log", "/", "softdiv", "rsqrt") and x.axes for x in term.walk()
-    )

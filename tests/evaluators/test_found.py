@@ -78,6 +78,11 @@ FOUND: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "in x[r c] f32\nout y[r c] f32\nparam scale f32 = 0.5\ny = x * rsqrt(C) * scale\n",
         {"x": (3, 5)},
     ),
+    "params named as values are": (
+        "in x[m n] f32\nout y[m n] f32\nparam p f32 = 2.0\nparam size f32 = 3.0\n"
+        "y = exp(abs(x) - max[n](x)) * p + abs(x) * size\n\nschedule\ntile n=64\nstream n\n",
+        {"x": (3, 70)},
+    ),
     "an input named as the launcher names its scalars": (
         "in scale[r c] f32\nout y[r c] f32\ny = scale * rsqrt(C)\n",
         {"scale": (3, 5)},

@@ -61,6 +61,7 @@ def gemm(a, b, bias):
     assert bias.shape == (N,), f"bias is {tuple(bias.shape)}"
     assert bias.dtype == torch.float32 and bias.is_contiguous(), "bias: contiguous f32"
     c = torch.empty((M, N), device=a.device, dtype=torch.bfloat16)
+    assert max(x.numel() for x in (a, b, c)) < 2**31, "offsets within a tensor are of 32 bits"
     device = torch.cuda.get_device_properties(a.device) if a.is_cuda else None
     programs = min(device.multi_processor_count if device else 4, triton.cdiv(M, 256) * triton.cdiv(N, 256))
     gemm_kernel[(programs,)](

@@ -22,9 +22,8 @@ def layernorm_kernel(
     r = tl.program_id(0)
     cs = tl.arange(0, BLOCK_C)
     x_at = x_ptr + r.to(tl.int64) * C
-    x = tl.load(x_at + cs, mask=cs < C, other=0.0)
-    x2 = x.to(tl.float32)
-    z = x2 - tl.sum(x2, 0) / C
+    x = tl.load(x_at + cs, mask=cs < C, other=0.0).to(tl.float32)
+    z = x - tl.sum(x, 0) / C
     w = tl.load(w_ptr + cs, mask=cs < C, other=0.0)
     bias = tl.load(bias_ptr + cs, mask=cs < C, other=0.0)
     y = (z * tl.rsqrt(tl.sum(tl.where(cs < C, z * z, 0.0), 0) / C + 1e-05) * w + bias).to(tl.bfloat16)

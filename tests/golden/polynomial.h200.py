@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+LOWEST = tl.constexpr(-3.4028234663852886e+38)  # stands for -inf as a maximum: a mask may empty a row
+
 
 @triton.jit
 def exp2_one_in_8(x):
@@ -76,7 +78,7 @@ def attention_kernel(
     b = tile // (H * tiles_m)
     tile_m = tiles_m - 1 - tile_m  # longest rows first
     m0 = tile_m * BLOCK_M
-    c_max = tl.full((BLOCK_M,), -3.4028234663852886e+38, tl.float32)
+    c_max = tl.full((BLOCK_M,), LOWEST, tl.float32)
     acc = tl.zeros((BLOCK_M, E), tl.float32)
     c_sum = tl.zeros((BLOCK_M,), tl.float32)
     n_full = (tl.minimum(N, m0 + 1) if CAUSAL else N) // BLOCK_N * BLOCK_N

@@ -22,11 +22,10 @@ def rmsnorm_kernel(
         r = tile
         cs = tl.arange(0, BLOCK_C)
         x_at = x_ptr + r.to(tl.int64) * C
-        x = tl.load(x_at + cs, mask=cs < C, other=0.0)
-        x2 = x.to(tl.float32)
+        x = tl.load(x_at + cs, mask=cs < C, other=0.0).to(tl.float32)
         w = tl.load(w_ptr + cs, mask=cs < C, other=0.0)
-        y = (x2 * tl.rsqrt(tl.sum(x2 * x2, 0) / C + 1e-06) * w.to(tl.float32)).to(tl.bfloat16)
         y_at = y_ptr + r.to(tl.int64) * C
+        y = (x * tl.rsqrt(tl.sum(x * x, 0) / C + 1e-06) * w.to(tl.float32)).to(tl.bfloat16)
         tl.store(y_at + cs, y, mask=cs < C)
 
 

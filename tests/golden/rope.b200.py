@@ -31,15 +31,14 @@ def rope_kernel(
     x_at = x_ptr + b.to(tl.int64) * (S * H * D) + h.to(tl.int64) * D
     x = tl.load(x_at + ss[:, None] * (H * D) + ds[None, :], mask=(ss < S)[:, None], other=0.0)
     cs = tl.load(cs_ptr + ss[:, None] * D + ds[None, :], mask=(ss < S)[:, None], other=0.0)
-    t = D // 2
-    t2 = ds + t
-    x2 = tl.load(x_at + ss[:, None] * (H * D) + t2[None, :], mask=(ss < S)[:, None] & ((t2 >= 0) & (t2 < D))[None, :], other=0.0)
-    t3 = ds - t
-    x3 = tl.load(x_at + ss[:, None] * (H * D) + t3[None, :], mask=(ss < S)[:, None] & ((t3 >= 0) & (t3 < D))[None, :], other=0.0)
+    d_index = ds + D // 2
+    x2 = tl.load(x_at + ss[:, None] * (H * D) + d_index[None, :], mask=(ss < S)[:, None] & ((d_index >= 0) & (d_index < D))[None, :], other=0.0)
+    d_index2 = ds - D // 2
+    x3 = tl.load(x_at + ss[:, None] * (H * D) + d_index2[None, :], mask=(ss < S)[:, None] & ((d_index2 >= 0) & (d_index2 < D))[None, :], other=0.0)
     sn = tl.load(sn_ptr + ss[:, None] * D + ds[None, :], mask=(ss < S)[:, None], other=0.0)
-    t4 = x.to(tl.float32) * cs + tl.where((ds < t)[None, :], -x2.to(tl.float32), x3.to(tl.float32)) * sn
+    y = x.to(tl.float32) * cs + tl.where((ds < D // 2)[None, :], -x2.to(tl.float32), x3.to(tl.float32)) * sn
     y_at = y_ptr + b.to(tl.int64) * (S * H * D) + h.to(tl.int64) * D
-    tl.store(y_at + ss[:, None] * (H * D) + ds[None, :], t4.to(tl.bfloat16), mask=(ss < S)[:, None])
+    tl.store(y_at + ss[:, None] * (H * D) + ds[None, :], y.to(tl.bfloat16), mask=(ss < S)[:, None])
 
 
 def rope(x, cs, sn):
@@ -51,6 +50,7 @@ def rope(x, cs, sn):
     assert sn.shape == (S, D), f"sn is {tuple(sn.shape)}"
     assert sn.dtype == torch.float32 and sn.is_contiguous(), "sn: contiguous f32"
     y = torch.empty((B, S, H, D), device=x.device, dtype=torch.bfloat16)
+    assert max(x.numel() for x in (cs, sn)) < 2**31, "offsets within a tensor are of 32 bits"
     rope_kernel[(B * triton.cdiv(S, 16) * H,)](
         x,
         cs,

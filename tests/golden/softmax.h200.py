@@ -7,6 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
+LOWEST = tl.constexpr(-3.4028234663852886e+38)  # stands for -inf as a maximum: a mask may empty a row
+
 
 @triton.jit
 def softmax_kernel(
@@ -20,7 +22,7 @@ def softmax_kernel(
     x_at = x_ptr + r.to(tl.int64) * C
     x = tl.load(x_at + cs, mask=cs < C, other=0.0)
     x2 = tl.where(cs < C, x.to(tl.float32), float("-inf"))
-    p = tl.exp(x2 - tl.maximum(tl.max(x2, 0), -3.4028234663852886e+38))
+    p = tl.exp(x2 - tl.maximum(tl.max(x2, 0), LOWEST))
     p_sum = tl.sum(p, 0)
     y_at = y_ptr + r.to(tl.int64) * C
     y = (p / tl.where(p_sum == 0.0, 1.0, p_sum)).to(tl.bfloat16)

@@ -331,10 +331,10 @@ def attention_kernel_mma(
         mbarrier.arrive(v_empty.index(block & 1), count=1)
         block += 1
         c_sum2 = gl.convert_layout(gl.sum(c_sum, 1), M_LAYOUT)
-        t = acc * gl.convert_layout(1.0 / gl.where(c_sum2 == 0.0, 1.0, c_sum2), gl.SliceLayout(1, ME_LAYOUT))[:, None]
+        o = acc * gl.convert_layout(1.0 / gl.where(c_sum2 == 0.0, 1.0, c_sum2), gl.SliceLayout(1, ME_LAYOUT))[:, None]
         tma.store_wait(0)  # the buffer has left
         barrier()
-        o_s.index(WG).reshape([ROWS, E]).store(t.to(gl.bfloat16))
+        o_s.index(WG).reshape([ROWS, E]).store(o.to(gl.bfloat16))
         fence_async_shared()
         barrier()
         write(o_desc, [b, h, m_own, 0], o_s.index(WG))

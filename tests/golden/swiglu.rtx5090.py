@@ -58,6 +58,7 @@ def swiglu(x, wg, wu):
     assert wu.shape == (K, N), f"wu is {tuple(wu.shape)}"
     assert wu.dtype == torch.bfloat16 and wu.is_contiguous(), "wu: contiguous bf16"
     y = torch.empty((M, N), device=x.device, dtype=torch.bfloat16)
+    assert max(x.numel() for x in (x, wg, wu, y)) < 2**31, "offsets within a tensor are of 32 bits"
     swiglu_kernel[(triton.cdiv(M, 64) * triton.cdiv(N, 64),)](
         x,
         wg,

@@ -11,6 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
+LOWEST = tl.constexpr(-3.4028234663852886e+38)  # stands for -inf as a maximum: a mask may empty a row
+
 
 @triton.jit
 def window_kernel(
@@ -36,13 +38,13 @@ def window_kernel(
     h = tile // tiles_m % H
     b = tile // (H * tiles_m)
     m0 = tile_m * BLOCK_M
-    c_max = tl.full((BLOCK_M,), -3.4028234663852886e+38, tl.float32)
+    c_max = tl.full((BLOCK_M,), LOWEST, tl.float32)
     acc = tl.zeros((BLOCK_M, E), tl.float32)
     c_sum = tl.zeros((BLOCK_M,), tl.float32)
-    t = m0 + BLOCK_M
-    n_end = tl.minimum(N, t)
-    t2 = -(WINDOW - 1)
-    n_from = tl.minimum((tl.maximum(0, t - 1 + t2) + BLOCK_N - 1) // BLOCK_N * BLOCK_N, n_end)
+    m_end = m0 + BLOCK_M
+    n_end = tl.minimum(N, m_end)
+    shift = -(WINDOW - 1)
+    n_from = tl.minimum((tl.maximum(0, m_end - 1 + shift) + BLOCK_N - 1) // BLOCK_N * BLOCK_N, n_end)
     n_full = tl.maximum(tl.minimum(N, m0 + 1) // BLOCK_N * BLOCK_N, n_from)
     ms = m0 + tl.arange(0, BLOCK_M)
     ds = tl.arange(0, D)
@@ -51,7 +53,7 @@ def window_kernel(
     es = tl.arange(0, E)
     k_at = k_ptr + (b * H + h).to(tl.int64) * (N * D)
     v_at = v_ptr + (b * H + h).to(tl.int64) * (N * E)
-    for n0 in tl.range(tl.maximum(0, m0 + t2) // BLOCK_N * BLOCK_N, n_from, BLOCK_N):  # the first edge: masks apply
+    for n0 in tl.range(tl.maximum(0, m0 + shift) // BLOCK_N * BLOCK_N, n_from, BLOCK_N):  # the first edge: masks apply
         ns = n0 + tl.arange(0, BLOCK_N)
         k = tl.load(k_at + ns[:, None] * D + ds[None, :], mask=(ns < N)[:, None], other=0.0)
         s = tl.dot(q, k.T)
