@@ -14,10 +14,12 @@ import statistics
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from evaluators.recorded import Table, read_table
+
+ROOT = Path(__file__).resolve().parents[1]
+WORDS = ("warps", "load", "split", "exponent")
 
 HEAD = """# What each knob was worth, measured
 
@@ -35,7 +37,7 @@ def effects(table: Table) -> list[str]:
     times = {s: r.seconds for s, r in table.rows.items() if r.seconds is not None}
     fastest = min(times.values())
     best = dict(zip(table.knobs, table.best, strict=True))
-    shown = ", ".join(f"{k} {v}" if k in ("warps", "load", "split", "exponent") else f"{k}={v}" for k, v in best.items())
+    shown = ", ".join(f"{k} {v}" if k in WORDS else f"{k}={v}" for k, v in best.items())
     lines = [f"## {table.name}", "", f"Fastest of {len(times)} timed points: {shown}.", ""]
     lines += ["| knob | value | best | pairs |", "|---|---|---:|---:|"]
     for i, (knob, values) in enumerate(table.knobs.items()):
