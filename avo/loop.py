@@ -328,7 +328,23 @@ class Loop:
     def _preview(self) -> Callable[[str], Evaluation] | None:
         """What the evaluator can tell of a text without judging it, if it can."""
         preview = getattr(self._evaluator, "preview", None)
-        return None if preview is None else lambda text: preview(text, self._target, self._hardware)
+        if preview is None:
+            return None
+
+        def look(text: str) -> Evaluation:
+            # A harness that fails must not decide what is proposed: asked again as for a verdict, then it ends the run.
+            wait_s = self._patience.first_s
+            for attempt in range(1, self._patience.attempts + 1):
+                found: Evaluation = preview(text, self._target, self._hardware)
+                if found.status is not Status.UNAVAILABLE:
+                    return found
+                if attempt == self._patience.attempts or self._quit.wait(wait_s):
+                    break
+                wait_s *= 2
+            name = type(self._evaluator).__name__
+            raise HarnessUnavailable(f"{name} could not preview a program: {found.message or 'no reason given'}")
+
+        return look
 
     def _take_up(self, found: Candidate) -> None:
         """A proposal that an earlier session recorded and did not see judged."""

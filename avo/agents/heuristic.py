@@ -17,13 +17,13 @@ import math
 import random
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from avo.agents.protocol import Brief, Hypothesis, Proposal, entropy
 from avo.agents.sampler import STARTUP
-from avo.agents.space import Option, Preview, Space, Tried
+from avo.agents.space import Option, Preview, Space, Tried, Waiting
 from avo.errors import UserMistake
 
 if TYPE_CHECKING:
@@ -66,16 +66,23 @@ class HeuristicAgent:
             space = self._space = Space(brief)
         last = brief.candidates[-1].k
         lag = brief.k - last
-        under_way: tuple[Option, ...] = ()
+        # What is under way is made again, each as it was: by the verdicts that it saw, beside what was under way then.
+        # Some of that is judged by now, and stands in the brief.
+        made: dict[int, Waiting] = {c.k: Waiting(*read) for c in brief.candidates if (read := space.read(c))}
         for k in range(last + 1, brief.k):
-            option = _choose(space, brief, k, max(0, k - lag), under_way)
+            seen = max(0, k - lag)
+            option = _choose(space, brief, k, seen, _between(made, seen, k))
             if option is not None:
-                under_way += (option,)
-        option = _choose(space, brief, brief.k, last, under_way)
+                made[k] = Waiting(option.program, option.key)
+        option = _choose(space, brief, brief.k, last, _between(made, last, brief.k))
         return None if option is None else _proposal(space, option, brief)
 
 
-def _choose(space: Space, brief: Brief, k: int, last: int, under_way: tuple[Option, ...]) -> Option | None:
+def _between(made: Mapping[int, Waiting], last: int, k: int) -> tuple[Waiting, ...]:
+    return tuple(made[j] for j in range(last + 1, k) if j in made)
+
+
+def _choose(space: Space, brief: Brief, k: int, last: int, under_way: tuple[Waiting, ...]) -> Option | None:
     """What proposal k is, by the verdicts up to `last`; `under_way`: what was proposed since the brief."""
     visible = [c for c in brief.candidates if c.k <= last] or list(brief.candidates[:1])
     seen = {read[1] for c in brief.candidates if (read := space.read(c)) is not None} | {o.key for o in under_way}
@@ -89,7 +96,7 @@ def _choose(space: Space, brief: Brief, k: int, last: int, under_way: tuple[Opti
 
 
 def _chosen(
-    space: Space, tried: list[Tried], seen: set[str], brief: Brief, k: int, last: int, under_way: Sequence[Option]
+    space: Space, tried: list[Tried], seen: set[str], brief: Brief, k: int, last: int, under_way: Sequence[Waiting]
 ) -> Option | None:
     rng = random.Random(entropy(brief.seed, k))
     model = _model(space, tried, under_way)
@@ -118,13 +125,13 @@ def _chosen(
     return None
 
 
-def _tiles(space: Space, option: Option) -> tuple[object, ...]:
+def _tiles(space: Space, option: Option | Waiting) -> tuple[object, ...]:
     """What most of a kernel's time hangs on: tile lengths, and whether warps have roles."""
     setting = space.point(option.program, option.key).setting
     return tuple((n, v) for n, v in setting.items() if "tile " in n or "roles " in n)
 
 
-def _crowded(space: Space, under_way: Sequence[Option]) -> set[tuple[object, ...]]:
+def _crowded(space: Space, under_way: Sequence[Waiting]) -> set[tuple[object, ...]]:
     counts = Counter(_tiles(space, o) for o in under_way)
     return {tiles for tiles, n in counts.items() if n >= ALIKE}
 
@@ -186,7 +193,7 @@ def _evidence(space: Space, parent: Tried) -> Evidence:
     return evidence(parent.judged.evaluation) if space.predicts else Evidence()
 
 
-def _model(space: Space, tried: Sequence[Tried], under_way: Sequence[Option] = ()) -> Model:
+def _model(space: Space, tried: Sequence[Tried], under_way: Sequence[Waiting] = ()) -> Model:
     """Fitted on the verdicts. What is under way counts as if it were what is expected: the next one looks elsewhere."""
     from avo.agents.surrogate import Surrogate
 
@@ -212,7 +219,7 @@ def _preview(space: Space, brief: Brief, k: int, last: int) -> Preview | None:
     return brief.preview if measured and few and space.predicts and space.options.get("previews", ROUNDS) else None
 
 
-def _quick(space: Space, option: Option) -> bool:
+def _quick(space: Space, option: Option | Waiting) -> bool:
     """Whether its compilation takes seconds. Warps with roles take half a minute: they are measured unseen."""
     setting = space.point(option.program, option.key).setting
     return not any(v for n, v in setting.items() if n.endswith("roles mma"))
@@ -227,7 +234,7 @@ def _previewed(
     k: int,
     preview: Preview,
     rng: random.Random,
-    under_way: Sequence[Option],
+    under_way: Sequence[Waiting],
 ) -> Option | None:
     """Compiles and predicts the best of the pool, round by round, then takes the one that measurements make the best.
 
@@ -262,7 +269,7 @@ def _previewed(
     return ready[max(range(len(ready)), key=lambda i: (round(float(worth[i]), 9), -i))]
 
 
-def _known(space: Space, options: Sequence[Option], preview: Preview) -> list[tuple[Point, float]]:
+def _known(space: Space, options: Sequence[Waiting], preview: Preview) -> list[tuple[Point, float]]:
     quick = [o for o in options if _quick(space, o)]
     values = space.predicted(quick, preview)
     return [(space.point(o.program, o.key), v) for o, v in zip(quick, values, strict=True) if v > 0]

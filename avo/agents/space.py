@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from avo.agents.protocol import Brief, Judged
 
@@ -99,6 +99,13 @@ class Option:
     parent: Tried
     changes: Changes
     source: str  # "edit", "grid", "idiom" or "sampler"
+
+
+class Waiting(NamedTuple):
+    """A program that is proposed and not judged yet, for all that the chooser sees. key: as `Tried.key`."""
+
+    program: Program
+    key: str
 
 
 class Space:
@@ -195,14 +202,14 @@ class Space:
             self._legal[name] = not wrong and not unlowered(program, self.hw, self.sizes[0])
         return self._legal[name]
 
-    def predicted(self, options: Sequence[Option], preview: Preview) -> list[float]:
+    def predicted(self, options: Sequence[Option | Waiting], preview: Preview) -> list[float]:
         """The predicted score of each, compiled side by side; 0 for one that does not get so far."""
         from concurrent.futures import ThreadPoolExecutor
 
         from dsl.printer import print_program
         from evaluators.evaluation import score
 
-        def one(option: Option) -> float:
+        def one(option: Option | Waiting) -> float:
             return score(preview(print_program(option.program))).predicted or 0.0
 
         new = [o for o in options if o.key not in self._previews]

@@ -125,6 +125,16 @@ def test_the_same_brief_gives_the_same_proposal() -> None:
     assert agent.propose(again) == HeuristicAgent().propose(again)
 
 
+@pytest.mark.parametrize("jobs", [2, 3, 5])
+def test_one_that_begins_anew_half_way_proposes_the_same(jobs: int) -> None:
+    """What was under way is made again exactly, or a run that was killed would go another way."""
+    search = Search(seed_text("softmax"), smooth({"tile r": 4, "warps": 8}), jobs=jobs)
+    kept = HeuristicAgent()
+    for k in range(1, 16):
+        proposal = search.step(kept)
+        assert HeuristicAgent().propose(search.brief(k)) == proposal, f"proposal {k}"
+
+
 def test_the_seed_matters() -> None:
     texts = []
     for seed in range(3):

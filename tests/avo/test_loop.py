@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_parts import HW, TARGET, HashEvaluator, WalkAgent, Watch, program
+from loop_parts import HW, TARGET, HashEvaluator, WalkAgent, Watch, program, verdict_on
 
 from archive import Archive, ArchiveError, Held, Spend, deterministic, open_archive
 from avo import judging
@@ -25,8 +25,9 @@ from avo.events import Committed, Finished, Promoted, Promoting, Proposed, Start
 from avo.history import History
 from avo.loop import Patience
 from avo.run import Run, begin, open_run, proceed
+from dsl.hardware import Hardware
 from evaluators.evaluation import Evaluation, Status, WorkloadResult
-from evaluators.target import Workload
+from evaluators.target import Target, Workload
 
 
 @pytest.fixture
@@ -320,6 +321,29 @@ class TestHarness:
         assert Status.UNAVAILABLE.value not in archive.counts(run.id)
         assert [(e.attempt, e.message) for e in watch.of(Unavailable)[:1]] == [(1, "no device")]
         assert sum(b.stage == "unavailable" for b in archive.bookings(run.id)) == 2 * len(tries)
+
+    def test_a_preview_that_the_harness_cannot_give_decides_nothing(self, archive: Archive) -> None:
+        """Asked again; an agent never sees it, or a fault of the harness would say where the search goes."""
+
+        class Previewing(HashEvaluator):
+            broken = 2
+
+            def preview(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
+                self.broken -= 1
+                fault = Evaluation(status=Status.UNAVAILABLE, message="no compiler")
+                return fault if self.broken >= 0 else verdict_on(text, target)
+
+        class Curious(WalkAgent):
+            def propose(self, brief: Brief) -> Proposal:
+                assert brief.preview is not None
+                assert brief.preview(TARGET.seed).status is Status.OK
+                return super().propose(brief)
+
+        judge = Previewing()
+        search(archive, Curious(), judge, Budget(steps=3), patience=Patience(4, 0.01))
+        judge.broken = 9
+        with pytest.raises(HarnessUnavailable, match="could not preview a program: no compiler"):
+            search(archive, Curious(), judge, Budget(steps=3), patience=Patience(2, 0.01))
 
     def test_where_it_stays_away_the_run_stops_and_the_candidate_keeps_its_place(self, archive: Archive) -> None:
         def gone(evaluator: HashEvaluator, text: str) -> Evaluation | None:
