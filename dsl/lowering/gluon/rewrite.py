@@ -4,7 +4,8 @@
 joined once behind the loop; a maximum is taken of each thread's parts first.
 
 A vector that only the end of a tile reads is loaded before its blocks, so that nobody waits for it. One along columns
-would be needed by every thread in full, 64 loads for 256 columns; each element is loaded once and spread later.
+would be needed by every thread in full, 64 loads for 256 columns; each element is loaded once and spread later. So are
+a block's own vectors along its columns, such as a scale of each key, while its product is under way.
 
 Whether a branch is taken for any row is asked warp by warp: rows of a warp are its own, and so is what it does to them.
 """
@@ -160,26 +161,50 @@ def _asked(body: list[Node], split: str, zeros: set[Value | None], first: bool) 
 
 
 def ahead(plan: Plan) -> Plan:
-    """The plan with vectors of the epilogue loaded before the loop."""
+    """The plan with vectors of the epilogue loaded before the loop, and a block's vectors along columns once."""
     made = {n.out: n for n in plan.before if isinstance(n, Op) and n.out is not None}
     before, after = list(plan.before), []
     for n in plan.after:
-        places = {a for a in n.args if a.dims} if isinstance(n, Op) else set()
-        wanted = (
-            isinstance(n, Op) and n.kind == "load" and not n.attr.tma and n.out is not None and len(n.out.dims) == 1
-        )
-        known = all(a in made or a in plan.kernel.hosts.values() for a in n.args) if isinstance(n, Op) else False
-        if not wanted or not known or not all(made[a].kind == "arange" for a in places):
+        if not _vector(n, made):
             after.append(n)
             continue
         assert isinstance(n, Op) and n.out is not None
-        (axis,) = n.out.dims
-        if axis == plan.split:
+        if n.out.dims == (plan.split,):
             before.append(n)
             continue
-        once = {a: Value(a.name, (axis + ONCE,), a.dtype) for a in places}
-        before += [replace(made[a], out=v) for a, v in once.items()]
-        value = Value(n.out.name, (axis + ONCE,), n.out.dtype)
-        before.append(replace(n, out=value, args=tuple(once.get(a, a) for a in n.args)))
-        after.append(Op("spread", n.out, (value,)))
-    return replace(plan, before=before, after=after)
+        loaded, spread = _once(n, made)
+        before += loaded
+        after.append(spread)
+    walk = [replace(x, body=_once_a_block(x, made, plan.split)) for x in plan.walk]
+    return replace(plan, before=before, walk=walk, after=after)
+
+
+def _vector(n: Node, made: dict[Value, Op]) -> bool:
+    """Whether this loads a vector by pointer whose place is known from what was made before."""
+    if not isinstance(n, Op) or n.kind != "load" or n.attr.tma or n.out is None or len(n.out.dims) != 1:
+        return False
+    return all(a in made and (not a.dims or made[a].kind == "arange") for a in n.args)
+
+
+def _once(n: Op, made: dict[Value, Op]) -> tuple[list[Op], Op]:
+    """(the load of each element by one thread, what spreads the vector to all that have its columns)."""
+    assert n.out is not None
+    (axis,) = n.out.dims
+    once = {a: Value(a.name, (axis + ONCE,), a.dtype) for a in dict.fromkeys(n.args) if a.dims}
+    value = Value(n.out.name, (axis + ONCE,), n.out.dtype)
+    places = [replace(made[a], out=v) for a, v in once.items()]
+    load = replace(n, out=value, args=tuple(once.get(a, a) for a in n.args))
+    return [*places, load], Op("spread", n.out, (value,))
+
+
+def _once_a_block(loop: Loop, before: dict[Value, Op], split: str) -> list[Node]:
+    made = before | {n.out: n for n in loop.body if isinstance(n, Op) and n.out is not None}
+    made |= {loop.start: Op("start", loop.start, (), loop.axis)}
+    body: list[Node] = []
+    for n in loop.body:
+        if isinstance(n, Op) and _vector(n, made) and n.out is not None and n.out.dims != (split,):
+            loaded, spread = _once(n, made)
+            body += [*loaded, spread]
+        else:
+            body.append(n)
+    return body

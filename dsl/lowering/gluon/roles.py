@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from dsl.lowering.gluon.body import For
 from dsl.lowering.gluon.plan import Channel, Plan, Rotation, attr_of, copied, needed, once, rotation
+from dsl.lowering.gluon.rewrite import ONCE
 from dsl.lowering.gluon.speculation import speculation
 from dsl.lowering.gluon.turns import hand_on, take, takes_turns
 from dsl.tile import If, Loop, Node, Op, Value
@@ -339,6 +340,12 @@ def _rotated(plan: Plan, ring: Ring, held: dict[str, Value], late: list[Channel]
     return nodes
 
 
+def _loaded(cut: Rotation) -> list[Op]:
+    """A block's vectors, on their way while its product is."""
+    wanted = [n.out for n in cut.early if isinstance(n, Op) and n.kind == "load" and n.out is not None]
+    return needed(cut.early, [v for v in wanted if all(d.endswith(ONCE) for d in v.dims)])
+
+
 def _in_turn(plan: Plan, issued: Nodes) -> Nodes:
     """Products that a group issues when it is its turn, where groups take turns."""
     return [line(take()), *issued, line(hand_on(plan))] if takes_turns(plan) else issued
@@ -380,6 +387,9 @@ def _step(
     if first is None:
         issued += _deferred(plan, ring, loop, cut, held, left, "block - 1")
     nodes += _in_turn(plan, issued)
+    loaded = _loaded(cut)
+    nodes += loaded
+    cut = replace(cut, early=[n for n in cut.early if n not in loaded])
     nodes.append(settle(product.out, 0 if first is not None else 1))
     early, late, x = cut.early, cut.late, cut.deferred.args[0]
     guess = speculation(cut) if first is None and plan.kernel.schedule.rescale[0] == "speculative" else None
