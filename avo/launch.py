@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from avo import choosing, plugins, workloads
+from avo import asking, choosing, plugins, workloads
 from avo.compiling import require_torch, require_triton
-from avo.config import DEFAULT_MAX_USD, RunConfig, Scalar, read_config, versions
+from avo.config import RunConfig, Scalar, read_config, versions
 from avo.errors import UserMistake, unknown
 from avo.python_arm import begun, insist_agent
 from avo.python_arm import judge as python_judge
-from avo.stopping import EPSILON, WINDOW
 
 if TYPE_CHECKING:
     from archive.archive import Archive
@@ -291,11 +290,16 @@ def prepare(
         insist_agent(config.agent)
     job = begun(config, _target(config, target), chip)
     available: dict[str, Any] = {"jobs": config.jobs, "seed": config.seed, "hardware": chip}
-    if config.model is not None and _named(agent):
-        available["model"], config = _asked(config)
     maker: Any = agent
     if _named(agent):
-        maker = plugins.create("agent", config.agent, available, _taken(config))
+        config, models = asking.checked(config)
+
+        def make(model: Model | None) -> Agent:
+            more = {} if model is None else {"model": model}
+            made: Agent = plugins.create("agent", config.agent, available | more, _taken(config))
+            return made
+
+        maker = asking.agent(models, asking.prices(config), make, config.jobs or 1)
     judge: Any = evaluator
     if cluster is not None:
         judge = cluster
@@ -332,50 +336,6 @@ def _evaluator(name: str, seed: int, chip: Hardware, options: dict[str, Any], jo
 def _python(chip: Hardware, accept: Level, device: bool, options: dict[str, Any], jobs: int) -> Evaluator:
     """The judge of raw Python, on whichever node this is called."""
     return python_judge(chip, accept, jobs, device=device, **options)
-
-
-def _asked(config: RunConfig) -> tuple[Model, RunConfig]:
-    """The model, and the configuration with the limit on money that holds. Raises UserMistake."""
-    from avo.models import open_model
-
-    assert config.model is not None
-    found = plugins.load("agent", config.agent)
-    if not callable(found) or "model" not in inspect.signature(found).parameters:
-        raise UserMistake(f"the agent '{config.agent}' asks no model; --agent avo does")
-    model = open_model(config.model, **config.model_options)
-    hosted = config.model.startswith(("openai:", "anthropic:"))
-    price = model.price
-    if price is None and config.max_usd is not None:
-        raise UserMistake(
-            f"the price of {config.model} is not known, so --max-usd cannot be kept: give it with --set "
-            "model_options.usd_in=X --set model_options.usd_out=Y (USD per million tokens), or use --max-tokens"
-        )
-    if price is None and hosted and config.max_tokens is None:
-        raise UserMistake(
-            f"the price of {config.model} is not known: limit it with --max-tokens N, or give the price with --set "
-            "model_options.usd_in=X --set model_options.usd_out=Y (USD per million tokens)"
-        )
-    if costly(config):
-        raise UserMistake(
-            f"{config.model} costs money and nothing limits it: give --max-usd N (USD; {DEFAULT_MAX_USD:g} is usual) "
-            "or --max-tokens N"
-        )
-    stops = {"epsilon": EPSILON, "window": WINDOW}
-    config = config.model_copy(update={k: v for k, v in stops.items() if getattr(config, k) is None})
-    check = getattr(model, "check", None)
-    if check is not None:
-        check()
-    return model, config
-
-
-def costly(config: RunConfig) -> bool:
-    """Whether it asks a model that costs money, without a limit on it."""
-    from avo.models import open_model
-
-    if config.model is None or config.max_usd is not None or config.max_tokens is not None:
-        return False
-    price = open_model(config.model, **config.model_options).price
-    return price is not None and price.tokens_in + price.tokens_out > 0
 
 
 def _taken(config: RunConfig) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from avo.outside import AGENT as OUTSIDE
 
 if TYPE_CHECKING:
     from archive.archive import Archive
+    from avo.config import RunConfig
     from avo.events import Observer
+    from avo.models import Model
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,8 @@ def replay(store: Archive, run: int, observer: Observer | None = None) -> Replay
     return _compared(again.id, before, store.candidates(again.id), problem)
 
 
-def _agent(store: Archive, run: int, config: Any) -> Agent:
-    from avo import plugins
+def _agent(store: Archive, run: int, config: RunConfig) -> Agent:
+    from avo import asking, plugins
 
     options = config.agent_options
     found = plugins.load("agent", config.agent)
@@ -115,22 +117,29 @@ def _agent(store: Archive, run: int, config: Any) -> Agent:
         "seed": config.seed,
         "hardware": plugins.load("hardware", config.hw),
     }
-    if config.model is not None:
+    models: list[Model] = []
+    for name in asking.names(config):
         from avo.models.scripted import ReplayModel
 
-        exchanges = store.exchanges(run)
-        available["model"] = ReplayModel(config.model, exchanges, _takes(config, exchanges))
-    made: Agent = plugins.create("agent", config.agent, available, {k: v for k, v in options.items() if k in known})
-    return made
+        own = [e for e in store.exchanges(run) if e.model == name]
+        models.append(ReplayModel(name, own, _takes(config, name, own)))
+
+    def make(model: Model | None) -> Agent:
+        more = available if model is None else available | {"model": model}
+        made: Agent = plugins.create("agent", config.agent, more, {k: v for k, v in options.items() if k in known})
+        return made
+
+    return asking.agent(models, asking.prices(config), make, config.jobs or 1)
 
 
-def _takes(config: Any, exchanges: list[Exchange]) -> frozenset[str]:
-    """What the run's model takes; what its requests held, where it is a plug-in that is not here."""
+def _takes(config: RunConfig, name: str, exchanges: list[Exchange]) -> frozenset[str]:
+    """What one of the run's models takes; what its requests held, where it is a plug-in that is not here."""
+    from avo import asking
     from avo.models import open_model
     from avo.models.protocol import Request, takes
 
     try:
-        return takes(open_model(config.model, **config.model_options))
+        return takes(open_model(name, **asking.options(config, name)))
     except UserMistake:
         asked = [Request.from_json(e.request) for e in exchanges]
     held = {"tools": "tools", "gbnf": "grammar", "schema": "schema"}

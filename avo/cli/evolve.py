@@ -53,7 +53,8 @@ def evolve(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Whom the agent avo asks: anthropic:NAME, openai:NAME, http://host/v1#NAME.", metavar="MODEL"
+            help="Whom the agent avo asks: anthropic:NAME, openai:NAME, http://host/v1#NAME; several with commas.",
+            metavar="MODEL",
         ),
     ] = None,
     max_usd: Annotated[
@@ -172,9 +173,9 @@ def evolve(
 
 def _limited(config: RunConfig) -> RunConfig:
     """With a limit on money where a model costs some and none is given: asked for on a terminal, refused elsewhere."""
+    from avo.asking import costly
     from avo.config import DEFAULT_MAX_USD
     from avo.errors import UserMistake
-    from avo.launch import costly
 
     if not costly(config) or not _on_a_terminal():
         return config  # what is missing is told when the parts are made
@@ -306,14 +307,16 @@ def _costs(config: RunConfig) -> str:
     """What the model may be expected to cost; "" without one."""
     if config.model is None:
         return ""
-    from avo.models import Usage, open_model
+    from avo.asking import prices
+    from avo.models import Usage
 
-    price = open_model(config.model, **config.model_options).price
-    if price is None:
+    known = list(prices(config).values())
+    if None in known:
         return "; what the model costs is not known, its tokens are counted"
     form = "whole answers" if config.agent_options.get("tools") is False else config.agent
     into, out, cached = _TOKENS_A_STEP.get(form, _TOKENS_A_STEP["whole answers"])
-    usd = (config.steps or 0) * price.usd(Usage(into, out, cached))
+    step = [price.usd(Usage(into, out, cached)) for price in known if price is not None]
+    usd = (config.steps or 0) * max(step)  # of the dearest
     if not usd:
         return ""
     more = f", of which {config.max_usd:g} may be spent" if config.max_usd is not None and config.max_usd < usd else ""
