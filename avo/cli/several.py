@@ -44,7 +44,8 @@ def _watched(turn: Turn, views: ExitStack) -> Observer:
     rest = f", {turn.left} left" if turn.left is not None else ""
     so_far = f", {_gap(entry)}, {entry.stale} proposals without a gain" if entry.run else ""
     say(f"\nturn {turn.number}: {tame(entry.config.target)}, {turn.proposals} proposals{rest}{so_far}")
-    view = views.enter_context(watch())
+    view = watch()
+    views.enter_context(view)
     if entry.run:
         with open_run(entry.config.archive, entry.run) as run:
             view.state.recall(run.history())

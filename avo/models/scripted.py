@@ -55,7 +55,7 @@ class ReplayModel:
 
     def __init__(self, name: str, exchanges: Iterable[Exchange], takes: Iterable[str] = ()) -> None:
         self.name = name
-        self.price = Price(source="replay")
+        self.price: Price | None = Price(source="replay")
         self.takes = frozenset(takes)
         self._lock = threading.Lock()
         self._replies: dict[str, list[str]] = {}
