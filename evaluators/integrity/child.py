@@ -222,7 +222,8 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
         return {"odd": odd}, []
     described = [withheld(o, payload["most"]) or _describe(o, arena, zones) for o in outputs]
     seconds = time.perf_counter() - began
-    time.sleep(SETTLE_S)
+    if _State.path:  # a candidate is here, which may write late
+        time.sleep(SETTLE_S)
     late = [i for i, (o, (row, data)) in enumerate(zip(outputs, described, strict=True)) if _moved(o, row, data)]
     before = [kept for kept in _State.before if not any(kept is late_one for late_one in tardy)]
     reused = [kept for kept in before if _bytes(kept[1]) != kept[2]]
