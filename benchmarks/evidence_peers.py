@@ -68,7 +68,12 @@ def kernelbench_part() -> list[str]:
         "KernelBench flushes the L2 and waits before every call, so a launch and a rested clock are part of its time; avo times calls back to back on a card under load.",
         "",
         f"{device['name']}, driver {device['driver']}, {data['date']}; torch {versions['torch']}, triton {versions['triton']}, KernelBench {data.get('commit', 'unknown')[:7]}. Command: "
-        "`python benchmarks/kernelbench_compare.py --kernelbench DIR --out FILE` with a checkout of KernelBench in DIR.",
+        "`python benchmarks/kernelbench_compare.py --kernelbench DIR --out FILE` with a checkout of KernelBench in DIR."
+        + (
+            f" KernelBench's part was run on {data['kernelbench_date']}, avo's on {data['date']}, on cards of one host."
+            if "kernelbench_date" in data
+            else ""
+        ),
         "",
     ]
     return lines
