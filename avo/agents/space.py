@@ -124,6 +124,7 @@ class Space:
         self._read: dict[str, tuple[Program, str] | None] = {}
         self._options: dict[str, list[Option]] = {}
         self._grids: dict[str, list[tuple[Point, Changes]]] = {}
+        self._scales: dict[str, dict[str, tuple[Value, ...]]] = {}
         self._points: dict[str, Point] = {}
         self._legal: dict[str, bool] = {}
         self._idioms: dict[str, list[tuple[str, Program]]] = {}
@@ -325,7 +326,9 @@ class Space:
         """What TPE suggests for the numeric knobs of a program."""
         from avo.agents.sampler import suggestions
 
-        scales = {n.name: n.scale for n in self.knobs(parent.program) if n.number}
+        if parent.key not in self._scales:
+            self._scales[parent.key] = {n.name: n.scale for n in self.knobs(parent.program) if n.number}
+        scales = self._scales[parent.key]
         good = [math.log(t.score) for t in tried if t.score > 0]
         floor = min(good, default=0.0) - 1.0
         history = [(self.point(t.program, t.key).setting, math.log(t.score) if t.score > 0 else floor) for t in tried]
