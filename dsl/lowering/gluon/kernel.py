@@ -142,6 +142,9 @@ def specialised_kernel(k: TileKernel, hw: Hardware, untried: bool = False) -> Pr
         notes.append(
             "`issue next_contraction` has no effect: it needs stages=2 and a block of a product, arithmetic, a product"
         )
+    loaded = {op.attr.tensor for op in k.ops() if op.kind == "load"}
+    if not plan.rotated and not tensor_memory and any(w == "registers" and t in loaded for t, w in k.schedule.hold):
+        notes.append("`hold ... registers` of an input has no effect: it needs `issue next_contraction` and stages=2")
     if k.schedule.sums == "first" and "summed" not in mma.functions:
         notes.append("`reduce sums=first` has no effect: it needs `rescale lazy(N)` and `reduce rows=per_thread`")
     if k.schedule.turns == "ping_pong" and not takes_turns(plan):

@@ -65,8 +65,11 @@ class Plan:
     stored: list[str] = field(default_factory=list)  # tensors that leave through shared memory
 
     def holds(self, tensor: str) -> bool:
-        """Whether the schedule wants an operand that no trip changes in registers: left operands alone can be."""
-        wanted = dict(self.kernel.schedule.hold).get(tensor) == "registers" and not self.tensor_memory
+        """Whether the schedule wants an operand that no trip changes in registers: left operands alone can be, and in
+        turned loops alone. Where a block's products are issued in order, ptxas gives these registers to the second
+        product's operand and does not bring the values back: seen in the machine code (Triton 3.6.0), and as wrong
+        results on an H200 by a search."""
+        wanted = dict(self.kernel.schedule.hold).get(tensor) == "registers" and not self.tensor_memory and self.rotated
         loads = {op.out for op in self.kernel.ops() if op.kind == "load" and op.attr.tensor == tensor}
         dots = [d for d in self.kernel.ops() if d.kind == "dot" and loads.intersection(d.args)]
         return wanted and all(d.args[0] in loads and not d.attr.transpose_a for d in dots)
