@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from dsl.anatomy import Anatomy
 from dsl.diagnostics import Diagnostic, nearest
-from dsl.directives import DIRECTIVES, HABITS, Choice, DirectiveSpec, Slot
+from dsl.directive_specs import Choice, DirectiveSpec, Slot
+from dsl.directives import DIRECTIVES, HABITS
 from dsl.hardware import HARDWARE, Hardware
 from dsl.syntax import Directive, Item, Program, Span, Word
 

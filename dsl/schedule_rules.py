@@ -12,7 +12,7 @@ from dataclasses import replace
 from dsl import polynomial
 from dsl.anatomy import Anatomy, Sizes
 from dsl.diagnostics import Diagnostic
-from dsl.directives import Slot
+from dsl.directive_specs import Slot
 from dsl.footprint import MAX_TILE, SMALLEST_WHOLE, grid_of, largest_value, lengths, shared_bytes
 from dsl.hardware import Hardware
 from dsl.schedule import KernelSchedule

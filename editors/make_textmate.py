@@ -10,7 +10,7 @@ from typing import Any
 
 from dsl.assembly import DTYPES
 from dsl.directives import DIRECTIVES
-from dsl.elaborate import FUNCTIONS
+from dsl.expressions import FUNCTIONS
 from dsl.grammars.ebnf import literals, read
 from dsl.grammars.refine import keywords
 from dsl.hardware import HARDWARE

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from avo.importing.axes import Axes, extent, index, is_axis, is_extent, number_of, over
-from dsl.elaborate import ARITY
+from dsl.expressions import ARITY
 from dsl.syntax import AxisIn, Binary, Bool, Call, Expr, Name, Number, Read, Unary
 
 FLOATS = ("f32", "f16", "bf16", "e4m3", "e5m2", "f64")

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from avo.importing.axes import extent, index, is_axis, is_extent, number_of
 from avo.importing.tracing import NotImported, Traced, Trouble
 from avo.importing.values import Cannot, Value, is_value, rebuilt
-from dsl.elaborate import FUNCTIONS, MODULE_NAMES
+from dsl.elaborate import MODULE_NAMES
+from dsl.expressions import FUNCTIONS
 from dsl.habits import KEYWORDS
 from dsl.syntax import Algorithm, AxisDecl, Binary, Call, Expr, Name, Number, Read, Statement, Tensor, Unary
 

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from dsl.anatomy import Anatomy, Sizes, anatomies
-from dsl.directives import DIRECTIVES, DirectiveSpec, Slot
+from dsl.directive_specs import DirectiveSpec, Slot
+from dsl.directives import DIRECTIVES
 from dsl.grammars.ebnf import EMPTY, Alt, Lit, Node, Opt, Ref, Rules, Seq, Star, Tok, alt, compact, seq
 from dsl.grammars.formats import patterns, printed
 from dsl.grammars.refine import choice_form

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from dsl.assembly import DTYPES, PARAM_DTYPES
-from dsl.directives import DIRECTIVES, Choice, DirectiveSpec, Slot
+from dsl.directive_specs import Choice, DirectiveSpec, Slot
+from dsl.directives import DIRECTIVES
 from dsl.grammars.ebnf import (
     EMPTY,
     Lit,

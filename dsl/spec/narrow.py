@@ -9,7 +9,8 @@ from typing import Literal
 
 from dsl.anatomy import Anatomy, anatomies
 from dsl.assembly import DTYPES
-from dsl.directives import DEFAULTS, DIRECTIVES, SELDOM, DirectiveSpec, Slot
+from dsl.directive_specs import DirectiveSpec, Slot
+from dsl.directives import DEFAULTS, DIRECTIVES, SELDOM
 from dsl.grammars.program import Found, axis_values, legal_values, slot_names, variants
 from dsl.hardware import Hardware
 from dsl.knobs import explicit

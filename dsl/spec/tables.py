@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dsl.anatomy import Anatomy
 from dsl.assembly import DTYPES, PARAM_DTYPES
-from dsl.directives import DEFAULTS, DIRECTIVES, SELDOM, Choice, DirectiveSpec, Slot
+from dsl.directive_specs import Choice, DirectiveSpec, Slot
+from dsl.directives import DEFAULTS, DIRECTIVES, SELDOM
 from dsl.grammars.ebnf import Node, Ref, Tok, flattened, literals, read, replace, without_left_recursion
 from dsl.grammars.formats import shown
 from dsl.grammars.refine import keywords

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dsl.algebra import atoms, constant
+from dsl.affine import atoms
+from dsl.algebra import constant
 from dsl.terms import Term
 from dsl.tile import TileKernel, Value
 from dsl.tiling.coordinates import Coordinates, Places

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from dsl.algebra import NEUTRAL, Atom, Bound, Weight, atoms, bottomless, bound, constant, factors
+from dsl.affine import Atom, Bound, atoms, bound
+from dsl.algebra import NEUTRAL, Weight, bottomless, constant, factors
 from dsl.syntax import Span
 from dsl.terms import Term
 from dsl.tile import If, Loop, Node, Op, Value
