@@ -1,7 +1,9 @@
-"""Programs and schedules that `gluon_device.py` checks and times. `NAME@64`: with head dim 64."""
+"""Programs and schedules that `gluon_device.py` checks and times. `NAME@64`: head dim 64; `drawn:7`: a legal schedule."""
 
 from __future__ import annotations
 
+import functools
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -243,7 +245,27 @@ FIRST = ("attention", "in_order", "shared_q", "lazy", "n64", "one_group", "gemm"
 
 
 def case(name: str) -> tuple[str, str, str]:
+    """`drawn:7` is attention with a legal schedule drawn from the seed 7."""
+    if name.startswith("drawn:"):
+        return ATTENTION, "bf16", drawn(int(name.partition(":")[2]))
     return CASES[name.partition("@")[0]]
+
+
+@functools.cache
+def drawn(seed: int) -> str:
+    """A schedule after eight legal edits, roles kept."""
+    from dsl.hardware import hardware
+    from dsl.knobs import knobs, set_knob
+    from dsl.parser import parse
+    from dsl.printer import print_program
+
+    rng, hw = random.Random(seed), hardware("h200")
+    sizes = {"b": 2, "h": 4, "g": 2, "m": 512, "n": 512, "d": 128, "e": 128}  # they bound shared memory
+    program = parse(ATTENTION.format(t="bf16", schedule=edited(SCHEDULE, rescale="rescale lazy(8)")).lstrip())
+    for _ in range(8):
+        knob = rng.choice([k for k in knobs(program, hw, sizes) if k.name not in ("roles mma", "load", "stream")])
+        program = set_knob(program, knob, rng.choice(knob.legal))
+    return print_program(program).partition("schedule\n")[2]
 
 
 def dim(name: str) -> int:

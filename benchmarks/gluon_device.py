@@ -40,6 +40,7 @@ CHECKED += "fp8_qk,fp8_qk_spec,int8_qk,ping,ping_spec,k3,v3,k1,poly4,spec_poly8,
 SIZED = "attention,lazy,spec,one_tile,spec_fp16,window,lse,spec@64,d256_lazy@256,gemm,fp8"
 SANITIZED = "attention,lazy,spec,one_tile,window,lse,spec@64,d256_lazy@256,gemm,gemm_direct,fp8"
 RACED = "attention,spec,gemm"
+DRAWN = ",".join(f"drawn:{seed}" for seed in range(100, 140))
 
 
 # -- speed, in the child -----------------------------------------------------------------------------------------------
@@ -304,7 +305,7 @@ def main() -> int:
     if args.part in ("sizes", "gate"):
         jobs += lists(SIZED, "sizes")
     if args.part in ("check", "gate"):
-        jobs += lists(CHECKED, "check")
+        jobs += lists(f"{CHECKED},{DRAWN}", "check")
     with ThreadPoolExecutor(args.jobs) as pool:
         for job in [pool.submit(one, j) for j in jobs]:
             keep(job.result())
