@@ -1,4 +1,4 @@
-"""Programs and schedules that `gluon_device.py` checks and times. `NAME@64`: head dim 64; `drawn:7`: a legal schedule."""
+"""Programs and schedules that `gluon_device.py` checks and times. `NAME@64`: head dim 64; `drawn:7`: a drawn one."""
 
 from __future__ import annotations
 
