@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -360,22 +361,30 @@ _METHODS = (
     *("expand_dims", "value", "sum", "max", "min", "argmax", "argmin", "xor_sum", "cumsum", "ravel", "numel", "scalar"),
     *("primitive_bitwidth", "sigmoid", "softmax", "load", "store", "logical_and", "logical_or", "split", "flip"),
 )
-_MODULES = ("triton", "triton.language")
+_MODULES = (
+    "triton",
+    *(f"triton.language{more}" for more in ("", ".math", ".extra.libdevice", ".extra.cuda.libdevice")),
+)
 
 
 def _checked(name: str, source: str, known: set[str], modules: Mapping[str, str]) -> ast.FunctionDef:
     """The function, if there is nothing in it but what a kernel needs. Raises NotTaped."""
+    if not name.isidentifier():
+        raise NotTaped("a function without a name")
     body = ast.parse(source).body
     if len(body) != 1 or not isinstance(body[0], ast.FunctionDef):
         raise NotTaped(f"kernel {name} is no function")
     function = body[0]
     every = function.args
-    if every.vararg or every.kwarg or any(not isinstance(d, ast.Constant) for d in every.defaults):
+    defaults = [*every.defaults, *(d for d in every.kw_defaults if d is not None)]
+    if every.vararg or every.kwarg or any(not isinstance(d, ast.Constant) for d in defaults):
         raise NotTaped(f"kernel {name}: its parameters")
     for argument in (*every.posonlyargs, *every.args, *every.kwonlyargs):
         constant = argument.annotation is not None and ast.unparse(argument.annotation).endswith("constexpr")
         argument.annotation = ast.parse("tl.constexpr", mode="eval").body if constant else None
     function.decorator_list, function.returns, function.name = [], None, name
+    if hasattr(function, "type_params"):
+        function.type_params = []
     bound = _bound(function)
     for part in function.body:
         for node in ast.walk(part):
@@ -398,24 +407,32 @@ def _plain(node: ast.Attribute, modules: Mapping[str, str], bound: set[str]) -> 
         inner = inner.value
     if not (isinstance(inner, ast.Name) and inner.id in modules and inner.id not in bound):
         return node.attr in _METHODS
-    found: Any = {"triton": triton, "triton.language": tl}[modules[inner.id]]
-    for at, name in enumerate(reversed(chain)):
-        if isinstance(found, ModuleType):
-            if name.startswith("_") or not found.__name__.startswith("triton"):
-                return False
-            found = getattr(found, name, None)
-        elif name not in _METHODS:
+    names = [*modules[inner.id].split(".")[2:], *chain[::-1]]
+    if modules[inner.id] == "triton":
+        if names in (["cdiv"], ["next_power_of_2"], ["language"]):
+            return True
+        if names[0] != "language":
             return False
-        else:
-            return at > 0
-    if found is None:
-        return False
-    if isinstance(found, ModuleType):  # a part of a longer name, which is looked at as a whole
-        return found.__name__.startswith("triton.language")
-    home = getattr(found, "__module__", None) or getattr(type(found), "__module__", "")
-    return str(home).startswith(("triton.language", "triton._utils", "triton._C", "triton")) and not (
-        str(home).startswith(("triton.runtime.driver", "triton.tools"))
-    )
+        names = names[1:]
+    return _of_the_language(names)
+
+
+def _of_the_language(names: list[str]) -> bool:
+    """Whether `tl.A.B.C` is what a kernel may say, or the beginning of it. By name: in the interpreter the functions of
+    `triton.language` are others, from elsewhere."""
+    first, *rest = names
+    if first == "math":
+        return len(rest) <= 1 and all(name in _SAID for name in rest)
+    if first == "extra":
+        known = [["libdevice"], ["cuda"], ["cuda", "libdevice"], *(["cuda", name] for name in _ON_CUDA)]
+        if rest in ([], *known):
+            return True
+        return rest[:-1] in known and rest[-2] == "libdevice" and re.fullmatch("[a-z][a-z0-9_]*", rest[-1]) is not None
+    return first in _SAID and all(name in _METHODS for name in rest)
+
+
+_SAID = set(tl.__all__) - {"extra", "math", "target_info"}
+_ON_CUDA = ("globaltimer", "num_threads", "num_warps", "smid")
 
 
 class Player:

@@ -99,6 +99,12 @@ class _Fake:
         "eval('1')",
         "tl.core.os.system('true')",
         "tl.core.builtins.open('x')",
+        "triton.runtime.build.compile_module_from_src('int x;', 'x')",
+        "triton.language.core.inspect.stack()",
+        "triton.testing.do_bench",
+        "triton.runtime",
+        "tl.load.__globals__",
+        "tl.exp(x).handle",
         "torch.softmax(x, 0)",
         "[c for c in x]",
         "(lambda: 0)()",
@@ -110,13 +116,18 @@ class _Fake:
 )
 def test_a_kernel_with_other_python_in_it_is_not_played(body):
     with pytest.raises(NotTaped):
-        _Fake(f"def k(x):\n    {body}\n").player()
+        _Fake(f"def k(x):\n    {body}\n", modules=(("tl", "triton.language"), ("triton", "triton"))).player()
 
 
 def test_what_else_is_not_played():
+    other = _Fake("def k(x):\n    pass\n")
+    other.row["functions"]["z(x): pass\nimport os\ndef y"] = "def k(x):\n    pass\n"
+    with pytest.raises(NotTaped):
+        other.player()
     for source, more in (
         ("def k(x=print()):\n    pass\n", {}),
         ("def k(*x):\n    pass\n", {}),
+        ("def k(x, *, y=print()):\n    pass\n", {}),
         ("class k:\n    pass\n", {}),
         ("def k(x):\n    pass\n", {"modules": (("os", "os"),)}),
         ("def k(x):\n    pass\n", {"constants": (("a\nimport os\nb", ["v", 1]),)}),
@@ -125,6 +136,24 @@ def test_what_else_is_not_played():
         with pytest.raises(NotTaped):
             _Fake(source, **more).player()
     _Fake("def k(x, N: tl.constexpr):\n    tl.store(x + tl.arange(0, N), tl.exp(tl.load(x)))\n").player()
+
+
+LIBRARY = (("tl", "triton.language"), ("device", "triton.language.extra.libdevice"), ("m", "triton.language.math"))
+
+
+def test_functions_of_the_language_in_all_their_places():
+    for said in (
+        "tl.math.exp2(1.0)",
+        "m.exp(x)",
+        "device.tanh(x)",
+        "tl.extra.libdevice.tanh(x)",
+        "tl.float32",
+        "x.dtype",
+    ):
+        _Fake(f"def k(x):\n    {said}\n", modules=LIBRARY).player()
+    for said in ("m.core", "m.wraps(x)", "device.__file__", "tl.extra.cuda.libdevice.core.load(x)", "tl.target_info.x"):
+        with pytest.raises(NotTaped):
+            _Fake(f"def k(x):\n    {said}\n", modules=LIBRARY).player()
 
 
 def test_operators_that_are_no_glue_are_not_played():
