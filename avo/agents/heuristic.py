@@ -190,7 +190,11 @@ def _bonus(space: Space, option: Option) -> float:
 def _evidence(space: Space, parent: Tried) -> Evidence:
     from avo.agents.evidence import Evidence, evidence
 
-    return evidence(parent.judged.evaluation) if space.predicts else Evidence()
+    if not space.predicts:
+        return Evidence()
+    if parent.judged.digest not in space.found:
+        space.found[parent.judged.digest] = evidence(parent.judged.evaluation)
+    return space.found[parent.judged.digest]
 
 
 def _model(space: Space, tried: Sequence[Tried], under_way: Sequence[Waiting] = ()) -> Model:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from avo.agents.protocol import Brief, Judged
 
 if TYPE_CHECKING:
+    from avo.agents.evidence import Evidence
     from avo.agents.surrogate import Model, Point
     from dsl.anatomy import Anatomy, Sizes
     from dsl.hardware import Hardware
@@ -130,6 +131,7 @@ class Space:
         self._idioms: dict[str, list[tuple[str, Program]]] = {}
         self._previews: dict[str, float] = {}
         self.chosen: dict[object, Option | None] = {}
+        self.found: dict[str, Evidence] = {}  # what each judged program's evidence says, by digest
 
     def serves(self, brief: Brief) -> bool:
         return brief.hardware == self.hw and brief.target is self.target and dict(brief.options) == self.options
