@@ -24,6 +24,7 @@ _ADD_MS = 5.0
 _READ_MS = 200.0
 _REPORT_S = 5.0
 _VERBS = (("report",), ("log", "1"), ("log", "1", "--best"), ("show", "1/{some}"), ("status",), ("tree", "--committed"))
+_FLOOR_S = 1e-4  # of the first workload
 _PROGRAM = "\n".join(f"line {n} of a program that is about as long as programs are" for n in range(25))
 _SOURCE = "\n".join(f"    acc_{n} = tl.dot(q_{n}, k_{n}, acc_{n})" for n in range(200))
 
@@ -43,7 +44,7 @@ def evaluation(k: int, rng: random.Random, pace: float) -> Evaluation:
         WorkloadResult(
             workload=f"b=8,h=16,m={4096 * n},n={4096 * n},d=128,causal=1",
             work=1e12 * n,
-            floor_s=1e-4 * n,
+            floor_s=_FLOOR_S * n,
             bottleneck="matrix",
             predicted_s=n * pace * (1 + 0.001 * rng.random()),
             limiter="latency",
@@ -67,7 +68,9 @@ def fill(writer: RunWriter, count: int, rng: random.Random) -> list[tuple[float,
         parents = sorted({best if rng.random() < 0.8 else max(0, k - rng.randrange(1, 30))}) if k else []
         if k and rng.random() < 0.05:
             parents = sorted({*parents, rng.randrange(k)})
-        mine = paces[k] = paces[parents[0]] * (1 + abs(rng.gauss(0, 0.05)) - 0.004) if k else pace
+        above = paces[parents[0]] if k else pace
+        # a gain is the rarer, and the smaller, the less is left above the floor
+        mine = paces[k] = above * (1 + abs(rng.gauss(0, 0.05)) - 0.002 * (above / _FLOOR_S - 1)) if k else pace
         verdict = evaluation(k, rng, mine) if k else evaluation(0, random.Random(1), mine)
         text = f"{_PROGRAM}\n{k}"
         hypothesis = Hypothesis("a deeper pipeline hides the latency", 1.05, "latency") if k else None
