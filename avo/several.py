@@ -97,6 +97,8 @@ def evolve(
             break
         number += 1
         proposals = turn if left is None else min(turn, left)
+        if left is not None and not entry.run:  # so that all have a first turn
+            proposals = min(turn, max(1, left // sum(not e.run for e in entries)))
         rest = None if shared.minutes is None else shared.minutes * 60 - (time.monotonic() - began)
         if rest is not None and rest <= 0:
             break

