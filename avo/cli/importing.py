@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,6 +67,26 @@ def importing(
 
     Example: avo import layers.py:rmsnorm --hw h200 --shapes 'x[r=4096 c=4096] bf16, w[c] bf16'
     """
+    code = _import(function, hw, shapes, settings, output, target, force, as_json)
+    if "triton" in sys.modules:  # PyTorch's decompositions load it, and it prints a page about itself when Python ends
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    if code:
+        raise typer.Exit(code)
+
+
+def _import(
+    function: str,
+    hw: str,
+    shapes: str | None,
+    settings: list[str] | None,
+    output: Path | None,
+    target: Path | None,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """The exit code."""
     from avo import plugins
     from avo.cli.console import say, show_json, warn
     from avo.errors import HarnessUnavailable
@@ -88,7 +110,7 @@ def importing(
             show_json({"function": function, "ok": False, "error": str(error), "troubles": troubles})
         else:
             warn(str(error) if isinstance(error, NotImported) else f"not written: {error}")
-        raise typer.Exit(1) from None
+        return 1
     text = print_program(found.program)
     if target is not None:
         write_text(target, _target(found, function, chip.name, target), force)
@@ -115,7 +137,7 @@ def importing(
                 "not_lowered": [d.message for d in found.wrong],
             }
         )
-        return
+        return 0
     if output is None:
         say(text.rstrip("\n"))
     path = function.rpartition(":")[0]
@@ -125,6 +147,8 @@ def importing(
         warn(f"note: {guess}; the program and the function agree at every size below")
     for name, why in c.refused:
         warn(f"note: not checked at {name}, which the function does not take: {why}")
+    for name, why in c.differs:
+        warn(f"note: only for the example's sizes, for the function fixes some of them: at {name} {why}")
     for where in c.undefined:
         warn(f"note: {where}: the function gives NaN where the program gives 0 (a softmax of nothing but -inf)")
     for d in found.wrong:
@@ -137,6 +161,7 @@ def importing(
         warn(f"wrote {output}")
     if target is not None:
         warn(f"wrote {target}; next: avo evolve --target {target} --hw {chip.name}")
+    return 0
 
 
 def _target(found: Imported, function: str, hw: str, file: Path) -> str:

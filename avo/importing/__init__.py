@@ -70,10 +70,13 @@ def import_function(
 
     read = source.read(reference, shapes, fixed or {})
     try:
-        return _imported(read, hw, name, seed, keep_numbers=False)
+        found = _imported(read, hw, name, seed, keep_numbers=False)
+        if not (found.guessed and found.checked.differs):
+            return found
     except checking.Differs:
-        found = _imported(read, hw, name, seed, keep_numbers=True)  # was a number no sqrt(D) after all?
-        return replace(found, guessed=())
+        pass
+    # a number may have been no sqrt(D) after all
+    return replace(_imported(read, hw, name, seed, keep_numbers=True), guessed=())
 
 
 def _imported(read: Any, hw: Hardware, name: str, seed: int, keep_numbers: bool) -> Imported:

@@ -35,7 +35,8 @@ class Checked:
     it from that, own: how far the function is from it in its own dtypes (relative L2, the largest of all outputs).
 
     sizes: what was compared, by name. refused: sizes that the function itself does not take, and what it said.
-    undefined: where the function gives NaN and the program 0: a softmax of nothing but -inf.
+    undefined: where the function gives NaN and the program 0: a softmax of nothing but -inf. differs: sizes other than
+    the example's at which the two differ, and how.
     """
 
     exact: float
@@ -44,6 +45,7 @@ class Checked:
     sizes: tuple[str, ...]
     refused: tuple[tuple[str, str], ...] = ()
     undefined: tuple[str, ...] = ()
+    differs: tuple[tuple[str, str], ...] = ()
 
 
 class Differs(Exception):
@@ -110,7 +112,7 @@ def check(
     sizes = [*whole.tiny[:1], *whole.checks[:1]]
     if _elements(program, example) <= _LARGEST:
         sizes.append(example)
-    exact, ours, own, done, refused, undefined = 0.0, 0.0, 0.0, [], [], []
+    exact, ours, own, done, refused, undefined, differs = 0.0, 0.0, 0.0, [], [], [], []
     for workload in sizes:
         rng = generator(seed, "import", workload.name)
         try:
@@ -120,33 +122,50 @@ def check(
         except (TargetError, RuntimeError, ValueError, IndexError, TypeError) as error:
             refused.append((workload.name, _said(error)))
             continue
-        meant = evaluate(program, inputs, mode="exact")
-        rounded = evaluate(program, inputs, mode="rounded")
-        for tensor, r, m in zip(program.algorithm.outputs, right, mine, strict=True):
-            name = tensor.name
-            where = f"{name} at {workload.name}"
-            if meant[name].shape != r.shape:
-                raise Differs(f"{where} has shape {list(meant[name].shape)}, the function's {list(r.shape)}")
-            empty = np.isnan(r) & (meant[name] == 0)
-            if empty.any():
-                undefined.append(where)
-                r, m = np.where(empty, 0.0, r), np.where(empty, 0.0, m)
-            gap = _gap(meant[name], r)
-            if not gap <= EXACT:
-                raise Differs(f"{where} is {gap:.2g} off the function (relative, in float64); limit {EXACT:g}")
-            floor = max(FLOOR.get(t.dtype or "f32", 0.0) for t in (*program.algorithm.inputs, tensor))
-            theirs, distance = _distance(m, r), _distance(rounded[name], r)
-            if not distance <= max(2 * theirs, floor):
-                raise Differs(
-                    f"{where}: its roundings put it {distance:.2g} off the exact values (relative L2), "
-                    f"those of the function {theirs:.2g}"
-                )
-            exact, ours, own = max(exact, gap), max(ours, distance), max(own, theirs)
+        try:
+            gap, distance, theirs, empty = _compared(program, inputs, right, mine, workload.name)
+        except Differs as error:
+            if workload is example or example not in sizes:
+                raise
+            differs.append((workload.name, str(error)))
+            continue
+        undefined += empty
+        exact, ours, own = max(exact, gap), max(ours, distance), max(own, theirs)
         done.append(workload.name)
     if not done:
         name, said = refused[0]
         raise UserMistake(f"{path}: the function could not be run to check the program: at {name}: {said}")
-    return Checked(exact, ours, own, tuple(done), tuple(refused), tuple(undefined))
+    return Checked(exact, ours, own, tuple(done), tuple(refused), tuple(undefined), tuple(differs))
+
+
+def _compared(
+    program: Program, inputs: Mapping[str, Array], right: list[Array], mine: list[Array], sizes: str
+) -> tuple[float, float, float, list[str]]:
+    """(exact, rounded, own, undefined) as in Checked, of one size. Raises Differs."""
+    meant = evaluate(program, inputs, mode="exact")
+    rounded = evaluate(program, inputs, mode="rounded")
+    exact, ours, own, undefined = 0.0, 0.0, 0.0, []
+    for tensor, r, m in zip(program.algorithm.outputs, right, mine, strict=True):
+        name = tensor.name
+        where = f"{name} at {sizes}"
+        if meant[name].shape != r.shape:
+            raise Differs(f"{where} has shape {list(meant[name].shape)}, the function's {list(r.shape)}")
+        empty = np.isnan(r) & (meant[name] == 0)
+        if empty.any():
+            undefined.append(where)
+            r, m = np.where(empty, 0.0, r), np.where(empty, 0.0, m)
+        gap = _gap(meant[name], r)
+        if not gap <= EXACT:
+            raise Differs(f"{where} is {gap:.2g} off the function (relative, in float64); limit {EXACT:g}")
+        floor = max(FLOOR.get(t.dtype or "f32", 0.0) for t in (*program.algorithm.inputs, tensor))
+        theirs, distance = _distance(m, r), _distance(rounded[name], r)
+        if not distance <= max(2 * theirs, floor):
+            raise Differs(
+                f"{where}: its roundings put it {distance:.2g} off the exact values (relative L2), "
+                f"those of the function {theirs:.2g}"
+            )
+        exact, ours, own = max(exact, gap), max(ours, distance), max(own, theirs)
+    return exact, ours, own, undefined
 
 
 def _tame(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:

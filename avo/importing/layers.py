@@ -8,7 +8,7 @@ from typing import Any
 from avo.importing.axes import extent, index, minus, over, plus, times
 from avo.importing.operators import Result, call, operator, select
 from avo.importing.reductions import logsumexp
-from avo.importing.shapes import length, size_of
+from avo.importing.shapes import length, reshape, size_of
 from avo.importing.values import Builder, Cannot, Value, literal
 from dsl.syntax import Binary, Expr, Number, Unary
 
@@ -210,6 +210,52 @@ def _layer_norm(
     return _scaled(b, dtype, y, weight, bias)
 
 
+def _per_channel(b: Builder, dtype: str, y: Value, weight: Value | None, bias: Value | None) -> Value:
+    """weight * y + bias, both along the second dimension."""
+    rest = [None] * (len(y.dims) - 2)
+    return _scaled(
+        b, dtype, y, *(None if v is None else b.make(v.ref, (*v.dims, *rest), v.dtype) for v in (weight, bias))
+    )
+
+
+@operator("group_norm")
+def _group_norm(
+    b: Builder, dtype: str, x: Value, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+) -> Result:
+    shape = [length(b, d) for d in x.dims]
+    cut = reshape(b, x, [shape[0], groups, -1])
+    mean = b.reduce("mean", cut, [-1], True, "f32")
+    mean.forced, mean.named = True, "mu"
+    gap = b.elementwise(minus, "f32", cut, mean)
+    gap.forced, gap.named = True, "z"
+    spread = b.reduce("mean", b.elementwise(lambda p: Binary("*", p, p), "f32", gap), [-1], True, "f32")
+    y = b.elementwise(lambda p, q: Binary("*", p, call("rsqrt", plus(q, literal(eps)))), dtype, gap, spread)
+    return _per_channel(b, dtype, reshape(b, y, list(shape)), weight, bias)
+
+
+@operator("batch_norm")
+def _batch_norm(
+    b: Builder,
+    dtype: str,
+    x: Value,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Result:
+    if training or mean is None or var is None:
+        raise Cannot("batch_norm in training", "it changes its running statistics; pass training=False")
+    rest = [None] * (len(x.dims) - 2)
+    mean, var = (b.make(v.ref, (*v.dims, *rest), v.dtype) for v in (mean, var))
+    gap = b.elementwise(minus, dtype, x, mean)
+    y = b.elementwise(lambda p, q: Binary("*", p, call("rsqrt", plus(q, literal(eps)))), dtype, gap, var)
+    return _per_channel(b, dtype, y, weight, bias)
+
+
 # Losses ---------------------------------------------------------------------------------------------------------------
 
 
@@ -277,8 +323,10 @@ def _conv(
 ) -> Result:
     """sum[c u v](x[b c (i * s + u - p) (j * s + v - p)] * w[o c u v]): reads out of range are 0, so padding is free."""
     rank = len(w.dims) - 2
-    if groups != 1 or isinstance(padding, str):
-        raise Cannot("a convolution in groups, or with padding by a word")
+    several = size_of(b, groups)
+    apart = several != 1 and w.dims[1] is None and w.dims[0] is not None and b.axes.size(w.dims[0]) == several
+    if (several != 1 and not apart) or isinstance(padding, str):
+        raise Cannot("a convolution in groups of several channels, or with padding by a word")
     if len(x.dims) != rank + 2:
         raise Cannot("a convolution without a batch dimension", "x[None]")
     strides, paddings, dilations = (list(v) * rank if len(v) == 1 else list(v) for v in (stride, padding, dilation))
@@ -286,13 +334,45 @@ def _conv(
         for d, hint in zip(value.dims, names, strict=False):
             if d is not None:
                 b.axes.hint(d, "b" if hint == "n" else hint, _KNOWN)
-    x, w = _one_axis(b, x, 1, w, 1) if x.dims[1] is not None and w.dims[1] is not None else (x, w)
+    if x.dims[1] is not None and (apart or w.dims[1] is not None):
+        x, w = _one_axis(b, x, 1, w, 0 if apart else 1)
+    out, to = _windows(b, x, w.dims[2:], strides, paddings, dilations)
+    b.axes.held([x.dims[0], x.dims[1], *out, *w.dims])
+    taps = [d for d in w.dims[2:] if d is not None]
+    seen = b.make(b.moved(x.ref, to), (x.dims[0], x.dims[1], *out), x.dtype)
+    dims = (x.dims[0], w.dims[0], *out)
+    if apart:  # each channel for itself
+        narrow = b.make(w.ref, (None, w.dims[0], *([None] * rank), *taps), w.dtype)
+        wide = b.make(seen.ref, (*seen.dims, *([None] * len(taps))), x.dtype)
+        y = b.elementwise(lambda p, q: Binary("*", p, q), dtype, wide, narrow)
+        for _ in taps:
+            y = b.reduce("sum", y, [-1], False, dtype)
+    elif x.dims[1] is None:
+        y = b.contract(seen, w, taps, dims, dtype)
+    else:  # a product over the channels at each tap: what a matrix unit takes
+        y = b.contract(seen, w, [x.dims[1]], (*dims, *taps), dtype)
+        for _ in taps:
+            y = b.reduce("sum", y, [-1], False, dtype)
+    if bias is not None:
+        y = b.elementwise(plus, dtype, y, b.make(bias.ref, (*bias.dims, *([None] * rank)), bias.dtype))
+    return y
+
+
+def _windows(
+    b: Builder,
+    x: Value,
+    taps: Sequence[int | None],
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
+) -> tuple[list[int | None], dict[int, Expr]]:
+    """The axes of where windows lie along the last dimensions of x, and where each of these is read at a tap."""
     out: list[int | None] = []
     to: dict[int, Expr] = {}
-    for i in range(rank):
-        axis, tap = x.dims[i + 2], w.dims[i + 2]
+    for i, tap in enumerate(taps):
+        axis = x.dims[i + 2]
         if axis is None:
-            raise Cannot("a convolution along a dimension of length 1")
+            raise Cannot("windows along a dimension of length 1")
         s, p, e = strides[i], paddings[i], dilations[i]
         reach = times(Number(e), minus(length(b, tap), Number(1)))
         n = plus(over(minus(plus(extent(axis), Number(2 * p)), plus(reach, Number(1))), Number(s)), Number(1))
@@ -304,16 +384,29 @@ def _conv(
         if tap is not None:
             at = plus(at, times(index(tap), Number(e)))
         to[axis] = plus(at, Number(-p))
-    b.axes.held([x.dims[0], x.dims[1], *out, *w.dims])
-    taps = [d for d in w.dims[2:] if d is not None]
-    seen = b.make(b.moved(x.ref, to), (x.dims[0], x.dims[1], *out), x.dtype)
-    dims = (x.dims[0], w.dims[0], *out)
-    if x.dims[1] is None:
-        y = b.contract(seen, w, taps, dims, dtype)
-    else:  # a product over the channels at each tap: what a matrix unit takes
-        y = b.contract(seen, w, [x.dims[1]], (*dims, *taps), dtype)
-        for _ in taps:
-            y = b.reduce("sum", y, [-1], False, dtype)
-    if bias is not None:
-        y = b.elementwise(plus, dtype, y, b.make(bias.ref, (*bias.dims, *([None] * rank)), bias.dtype))
-    return y
+    return out, to
+
+
+@operator("max_pool1d", "max_pool2d", "max_pool2d_with_indices", "avg_pool1d", "avg_pool2d")
+def _pool(
+    b: Builder,
+    dtype: str,
+    x: Value,
+    sizes: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    *more: Any,
+    name: str = "",
+) -> Result:
+    """The largest or the mean of each window, which is read by position."""
+    if any(padding) or any(m not in (1, False, True, None) and m != [1] and m != [1, 1] for m in more):
+        raise Cannot("pooling with padding or dilation", "pad first, or write where() around the read")
+    rank = len(x.dims) - 2
+    sizes, stride = (list(v) * rank if len(v) == 1 else list(v) for v in (sizes, stride or sizes))
+    taps = [b.axes.new(n, Number(n)) for n in sizes]
+    out, to = _windows(b, x, taps, stride, [0] * rank, [1] * rank)
+    b.axes.held([*x.dims[:2], *out, *taps])
+    seen = b.make(b.moved(x.ref, to), (*x.dims[:2], *out, *taps), dtype)
+    kind = "max" if name.startswith("max") else "mean"
+    pooled = b.reduce(kind, seen, range(-rank, 0), False, dtype)
+    return [pooled] if name.endswith("indices") else pooled

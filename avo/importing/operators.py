@@ -45,6 +45,7 @@ _unary("silu", lambda x: call("silu", x))
 _unary("neg", lambda x: Unary("-", x))
 _unary("reciprocal", lambda x: Binary("/", Number(1.0), x))
 _unary("square", lambda x: Binary("*", x, x))
+_unary("expm1", lambda x: minus(call("exp", x), Number(1.0)))
 _unary("log1p", lambda x: call("log", Binary("+", Number(1.0), x)))
 _unary("logical_not", lambda x: negated(x))
 

@@ -219,6 +219,9 @@ def part(b: Builder, x: Value, place: int, start: Expr, stop: Expr, step: int = 
         return x
     if start == Number(0) and step == 1 and size_of(b, stop) == b.axes.size(old):
         return x
+    whole = length(b, old)
+    if isinstance(stop, Number) and not isinstance(whole, Number):  # a number may lie beyond the end
+        stop = call("min", stop, whole)
     n = minus(stop, start)
     if step != 1:
         n = over(plus(n, Number(step - 1)), Number(step))
@@ -350,6 +353,11 @@ def constant(b: Builder, dtype: str, sizes: Sequence[Operand], value: Operand) -
 @operator("ones", "zeros", "full")
 def _full(b: Builder, dtype: str, sizes: Sequence[Operand], value: Any = None, *_: Any, name: str = "") -> Result:
     return constant(b, dtype, sizes, value if name == "full" else int(name == "ones"))
+
+
+@operator("scalar_tensor")
+def _scalar(b: Builder, dtype: str, value: Operand, *_: Any) -> Result:
+    return constant(b, dtype, [], value)
 
 
 @operator("ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full")

@@ -110,10 +110,49 @@ def _exported(function: Callable[..., Any], arguments: Mapping[str, Any], path: 
     shapes = (tuple({p: auto for p, n in enumerate(t.shape) if n > 1} for t in tensors),)
     with _quiet(), torch.no_grad():
         try:
-            program = torch.export.export(Wrapped(), tensors, dynamic_shapes=shapes, strict=False)
+            whole = torch.export.export(Wrapped(), tensors, dynamic_shapes=shapes, strict=False)
+            program = _decomposed(whole)
         except Exception as error:
             raise UserMistake(_export_trouble(function, error, path)) from None
+    if any("MUTATION" in str(s.kind) for s in program.graph_signature.output_specs):
+        first = next(n for n in whole.graph.nodes if _in_place(n))
+        source = path.read_text(encoding="utf-8").splitlines()
+        name, line = _name(first.target), line_of(first, path)
+        why = f"it changes an argument in place; write it without the `_`: {name.rstrip('_')}"
+        raise NotImported(str(path), [Trouble(name, line, why)], source)
     return program, names
+
+
+def _decomposed(program: Any) -> Any:
+    """The operators that have no handler here by those that PyTorch itself makes them of, and no others: what is left
+    whole (a product, attention) reads better. Operators that work in place become those that do not."""
+    import torch
+
+    if any(_in_place(n) for n in program.graph.nodes):
+        program = program.run_decompositions({})
+    for _ in range(4):
+        targets = {n.target for n in program.graph.nodes if n.op == "call_function" and hasattr(n.target, "_schema")}
+        unknown = {t for t in targets if _name(t) not in OPERATORS and _name(t) not in (*_CHECKS, "sym_size")}
+        if not unknown:
+            break
+        from torch._decomp import get_decompositions
+
+        table = torch.export.default_decompositions()
+        chosen = {t: table[t] for t in unknown if t in table}
+        chosen |= {t: f for t, f in get_decompositions(list(unknown - chosen.keys())).items() if t in unknown}
+        if not chosen:
+            break
+        program = program.run_decompositions(chosen)
+    return program
+
+
+def _in_place(node: Any) -> bool:
+    """Whether an operator changes one of its operands: `add_`."""
+    return hasattr(node.target, "_schema") and bool(node.target._schema.is_mutable)
+
+
+def _name(target: Any) -> str:
+    return str(target._schema.name).partition("::")[2]
 
 
 @contextlib.contextmanager
@@ -137,6 +176,21 @@ def _export_trouble(function: Callable[..., Any], error: Exception, path: Path) 
     if "data-dependent" in text or "GuardOnDataDependent" in type(error).__name__:
         text = "a branch or a shape depends on the values of a tensor; the language has where() and fixed shapes"
     return f"{where}: {function.__name__} cannot be traced: {text[:600]}"
+
+
+_NO_RANDOM = "the language has no random numbers"
+_NO_ORDER = "the language has no sorting; topk[n](x, k) gives a mask of the k largest, not their values and places"
+_NO_SCATTER = "the language writes no value by position; turn it round: read by position, or where()"
+_DATA = "the shape of its result depends on values"
+_WHY = {
+    **dict.fromkeys(("rand", "randn", "randint", "rand_like", "randn_like", "bernoulli", "multinomial"), _NO_RANDOM),
+    **dict.fromkeys(("native_dropout", "uniform", "normal"), _NO_RANDOM),
+    **dict.fromkeys(("sort", "argsort", "topk", "kthvalue", "median", "mode", "msort"), _NO_ORDER),
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce", "index_put", "index_add", "index_copy"), _NO_SCATTER),
+    **dict.fromkeys(("nonzero", "unique", "_unique2", "masked_select", "bincount"), _DATA),
+    "item": "it takes a value of a tensor into Python",
+    "_local_scalar_dense": "it takes a value of a tensor into Python",
+}
 
 
 class _Reader:
@@ -241,7 +295,7 @@ class _Reader:
             elif source is not None:
                 self._stop("getitem", f"result {node.args[1]} of this operator", b.line)
             return
-        name = target._schema.name.partition("::")[2] if hasattr(target, "_schema") else target.__name__
+        name = _name(target) if hasattr(target, "_schema") else target.__name__
         if name in _CHECKS:
             return
         arguments = self._arguments(node)
@@ -256,15 +310,14 @@ class _Reader:
                 return
             self.env[node] = self._operator(node, name, arguments)
         except Cannot as why:
-            self._stop(name, str(why), b.line)
+            asked = node.meta.get("torch_fn") if name.startswith("_") else None  # what the person called it
+            self._stop(str(asked[1]).rpartition(".")[2] if asked else name, str(why), b.line)
 
     def _operator(self, node: Any, name: str, arguments: list[Any]) -> Any:
         b = self.traced.builder
-        if name.endswith("_") and not name.startswith("_"):
-            raise Cannot("it changes a tensor in place", f"write it without the `_`: {name[:-1]}")
         handler = OPERATORS.get(name)
         if handler is None:
-            raise Cannot("the language has nothing for it, or avo import does not know it")
+            raise Cannot(_WHY.get(name, "the language has nothing for it, or avo import does not know it"))
         meta = node.meta["val"]
         dtype = dtype_of(meta[0] if isinstance(meta, (tuple, list)) else meta)
         named = "name" in inspect.signature(handler).parameters
@@ -308,10 +361,14 @@ class _Reader:
         self.troubles.append(Trouble(name, line, why))
 
     def _line(self, node: Any) -> int:
-        """The innermost line of the person's file on the way to this operator; the last known where there is none."""
-        frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
-        own = [int(n) for f, n in frames if Path(f) == self.path]
-        return own[-1] if own else self.traced.builder.line
+        return line_of(node, self.path) or self.traced.builder.line
+
+
+def line_of(node: Any, path: Path) -> int:
+    """The innermost line of the person's file on the way to this operator; 0 where there is none."""
+    frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [int(n) for f, n in frames if Path(f) == path]
+    return own[-1] if own else 0
 
 
 def assigned(source: Sequence[str]) -> dict[int, str]:

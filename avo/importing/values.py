@@ -277,8 +277,12 @@ class Builder:
                 if not weights[i] or (all(weights) and i == 1):
                     source.declare = source.forced = True
                     mine[i] = source.dtype
-        if mine[0] != mine[1] and all(mine):
-            parts = [Call("f32", None, (p,)) if m in NARROW else p for p, m in zip(parts, mine, strict=True)]
+        if mine[0] != mine[1] and all(mine):  # floats meet in f32, whole numbers become the other's floats
+            parts = [
+                Call(o, None, (p,)) if m not in FLOATS and o in FLOATS else Call("f32", None, (p,)) if wide else p
+                for p, m, o in zip(parts, mine, mine[::-1], strict=True)
+                for wide in [m in NARROW and o in FLOATS]
+            ]
         elif dtype == "f32" and sorted(mine)[0] == "" and sorted(mine)[1] in NARROW:
             narrow = max(mine)
             self.note(
@@ -317,8 +321,20 @@ class Builder:
         while isinstance(e, Name) and is_value(e.id) and not self.at(e.id).is_input and not self.at(e.id).declare:
             e = self.at(e.id).expr
         if isinstance(e, Call) and e.axes is None and e.function == dtype and not self.declared(e.args[0]):
-            return e.args[0]
+            return None if self._whole_numbers(e.args[0]) else e.args[0]
         return None
+
+    def _whole_numbers(self, e: Expr) -> bool:
+        """Whether a factor is a tensor of integers, which a contraction would take as such."""
+        match e:
+            case Name(id) if is_value(id):
+                value = self.at(id)
+                return value.dtype not in FLOATS if value.is_input else self._whole_numbers(value.expr)
+            case Binary("*", x, y):
+                return self._whole_numbers(x) or self._whole_numbers(y)
+            case Read(t, _):
+                return self._whole_numbers(Name(t))
+        return False
 
 
 def axes_in(axes: Iterable[int]) -> tuple[AxisIn, ...]:

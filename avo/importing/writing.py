@@ -103,7 +103,7 @@ class _Writer:
                 raise self._refuse(v, "an output repeats its values along an axis", "return the smaller tensor")
         while isinstance(expr, Name) and is_value(expr.id):
             source = b.at(expr.id)
-            if source.is_input or source.declare or source.forced:
+            if source.is_input or source.declare or source.forced or (source.named and not b.light(source.expr)):
                 break
             expr = source.expr
         if isinstance(expr, Call) and expr.axes is None and expr.function == v.dtype:

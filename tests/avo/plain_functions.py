@@ -233,14 +233,114 @@ def head_norm_inputs():
     return zeros((2, 32, 128))
 
 
+def packed_attention(qkv):
+    q, k, v = (t.transpose(1, 2) for t in qkv.unbind(2))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+
+def packed_attention_inputs():
+    return zeros((2, 48, 3, 4, 32))
+
+
+def decode(q, k, v, n: int = 40):
+    s = torch.einsum("bhd,bnhd->bhn", q, k[:, :n]) * q.shape[-1] ** -0.5
+    return torch.einsum("bhn,bnhd->bhd", s.softmax(-1), v[:, :n])
+
+
+def decode_inputs():
+    return zeros((2, 4, 32), (2, 64, 4, 32), (2, 64, 4, 32))
+
+
+def int4_like(x, q, s):
+    w = (q.float() * s.repeat_interleave(32, dim=1)).to(x.dtype)
+    return x @ w.T
+
+
+def int4_like_inputs():
+    return (*zeros((64, 128)), torch.zeros(80, 128, dtype=torch.int8), torch.zeros(80, 4))
+
+
+def fp8_rows(x):
+    s = x.abs().amax(-1, keepdim=True).float() / 448
+    return (x / s).to(torch.float8_e4m3fn), s.squeeze(-1)
+
+
+def fp8_rows_inputs():
+    return zeros((64, 96))
+
+
+def capped_loss(x, w, t):
+    z = 30 * torch.tanh((x @ w.T).float() / 30)
+    return F.cross_entropy(z, t, reduction="sum")
+
+
+def capped_loss_inputs():
+    return (*zeros((64, 96), (200, 96)), torch.zeros(64, dtype=torch.long))
+
+
+def group_norm(x, w, b):
+    return F.group_norm(x, 8, w, b)
+
+
+def group_norm_inputs():
+    return zeros((2, 32, 8, 12), (32,), (32,))
+
+
+def batch_norm(x, mean, var, w, b):
+    return F.relu(F.batch_norm(x, mean, var, w, b, training=False))
+
+
+def batch_norm_inputs():
+    return zeros((2, 32, 8, 12), (32,), (32,), (32,), (32,), dtype=torch.float32)
+
+
+def pooled(x):
+    return F.max_pool2d(x, 2) - F.avg_pool2d(x, 2)
+
+
+def pooled_inputs():
+    return zeros((2, 8, 16, 16))
+
+
+def depthwise(x, w):
+    return F.silu(F.conv1d(x, w, groups=x.shape[1], padding=3)[..., : x.shape[-1]])
+
+
+def depthwise_inputs():
+    return zeros((2, 16, 40), (16, 1, 4))
+
+
+def similarity(x, y):
+    return F.cosine_similarity(x, F.elu(y) + 1, dim=-1)
+
+
+def similarity_inputs():
+    return zeros((64, 96), (64, 96), dtype=torch.float32)
+
+
 # What cannot be said --------------------------------------------------------------------------------------------------
 
 
 def several_troubles(x):
     y = torch.fft.fft(x)
     z = torch.sort(x, dim=-1).values
-    x += 1
     return y.abs() + z
+
+
+def in_place(x):
+    x += 1
+    return x * 2
+
+
+def in_place_within(x, w):
+    y = x * w
+    y += 1
+    y.clamp_(min=0)
+    return y
+
+
+def in_place_within_inputs():
+    return zeros((64, 96), (96,))
 
 
 def branch(x):
