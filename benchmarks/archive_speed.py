@@ -109,6 +109,9 @@ def clock(act: Callable[[], object], times: int = 5) -> tuple[float, float]:
 
 
 def reads(archive: Archive, run: int, count: int, rng: random.Random) -> dict[str, Callable[[], object]]:
+    found = archive.best(run)
+    best = found.k if found is not None else 0
+
     def some() -> int:
         return rng.randrange(count)
 
@@ -129,7 +132,7 @@ def reads(archive: Archive, run: int, count: int, rng: random.Random) -> dict[st
         "best": lambda: archive.best(run),
         "counts by status": lambda: archive.counts(run),
         "show: by number and by digest": look_up,
-        "lineage: 1,000 deep": lambda: archive.lineage(run, min(1000, count - 1)),
+        f"lineage of the best: {len(archive.lineage(run, best)):,}": lambda: archive.lineage(run, best),
         "children": lambda: straight(some()),
         "spend": lambda: archive.spend(run),
         "pending": lambda: archive.candidates(run, pending=True),
