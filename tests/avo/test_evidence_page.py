@@ -26,6 +26,13 @@ def script(name: str) -> Any:
     return module
 
 
+def test_the_page_of_knobs_is_what_the_tables_make() -> None:
+    maker = script("knob_effects")
+    tables = [maker.read_table(p) for p in sorted((ROOT / "benchmarks/data/tables").glob("*.json"))]
+    page = (ROOT / "docs/results/knobs.md").read_text(encoding="utf-8")
+    assert page == maker.page(tables), "run python benchmarks/knob_effects.py"
+
+
 def test_the_page_and_its_figure_are_what_the_data_makes() -> None:
     maker = script("evidence_page")
     assert maker.page() == (ROOT / "docs" / "results" / "evidence.md").read_text(encoding="utf-8")
