@@ -1,10 +1,10 @@
 """`avo report --serve`: the page over HTTP on this machine, kept as the archive is.
 
-The server reads the archive read-only and builds the page anew when the run has changed, at most once in a second. It
-answers three addresses: `/` the page, `/state` what the page asks every two seconds, `/candidate/NO` a candidate that a
-page of a long run only counts. It listens on the loopback
-interface, and answers only to requests that name it so: a web site that a browser has open cannot read it by
-pointing a name of its own at this machine (DNS rebinding).
+The server reads the archive read-only and builds the page anew when the run has changed, at most once in a second, and
+of a long run for at most a quarter of the time. It answers three addresses: `/` the page, `/state` what the page asks
+every two seconds, `/candidate/NO` a candidate that a page of a long run only counts. It listens on the loopback
+interface, and answers only to requests that name it so: a web site that a browser has open cannot read it by pointing a
+name of its own at this machine (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -33,10 +33,18 @@ class Dashboard:
         self._where, self._run = where, run
         self._lock = threading.Lock()
         self._page, self._version, self._built = b"", "", 0.0
+        self._rest = _LEAST_S  # seconds until the next page: three times the work of the last one, where that is much
 
     def state(self) -> dict[str, Any]:
         with open_archive(self._where, readonly=True) as archive:
-            return self._state(archive)
+            found = self._state(archive)
+        if self._page and self._rest > _LEAST_S and not self._due:
+            found["version"] = self._version  # or a page that cannot be newer yet would be loaded again and again
+        return found
+
+    @property
+    def _due(self) -> bool:
+        return time.monotonic() - self._built >= self._rest
 
     def _state(self, archive: Archive) -> dict[str, Any]:
         row = archive.run(self._run)
@@ -48,9 +56,12 @@ class Dashboard:
         """The page of what the archive holds now."""
         with self._lock, open_archive(self._where, readonly=True) as archive:
             version = self._state(archive)["version"]
-            if version != self._version and time.monotonic() - self._built >= _LEAST_S:
+            if version != self._version and self._due:
+                start = time.thread_time()
                 self._page = render_html(build_model(archive, self._run, FULL), live=version).encode("utf-8")
                 self._version, self._built = version, time.monotonic()
+                took = time.thread_time() - start
+                self._rest = 3 * took if took > _LEAST_S else _LEAST_S
             return self._page
 
     def candidate(self, k: int) -> bytes:
