@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 from report_browser import Browser, find
 
-from avo.report.server import serve
+from avo.report.server import Dashboard, serve
 
 
 @pytest.fixture
@@ -55,6 +57,19 @@ def test_the_page_follows_the_archive(address: str) -> None:
     after = json.loads(get(address, "/state")[1])
     assert after["version"] != before["version"] and after["candidates"]["pending"] == 1
     assert get(address, "/nothing")[0] == 404
+
+
+def test_a_page_that_costs_much_is_not_made_all_the_time(evolved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count(0, 5)
+    monkeypatch.setattr("avo.report.server.time.thread_time", lambda: next(seconds))
+    dashboard = Dashboard("avo.db", None)
+    page, version = dashboard.page(), dashboard.state()["version"]
+    add(5, "kernel changed\n")
+    assert dashboard.page() == page
+    assert dashboard.state()["version"] == version, "or a browser would load the same page again and again"
+    later = time.monotonic() + 15
+    monkeypatch.setattr("avo.report.server.time.monotonic", lambda: later)
+    assert dashboard.state()["version"] != version and dashboard.page() != page
 
 
 def test_only_requests_that_name_this_machine_are_answered(address: str) -> None:
