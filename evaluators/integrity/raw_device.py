@@ -168,7 +168,7 @@ class RawDeviceEvaluator(RawEvaluator):
         try:
             clean = self._spare.taken()
             raw._load_tape(case, clean, size.tape)
-            row = size.again(clean, self._rounds)
+            row = size.again(clean, (self._rounds + 1) // 2)
             if row["wrong"]:
                 return {"work": f"not proved: played again it is wrong, {row['wrong']}"[:300]}
             # Steps of several streams are played one after the other; a simulated device has no time of its own.

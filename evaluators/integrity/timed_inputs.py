@@ -21,7 +21,7 @@ from evaluators.inputs import _STORAGE, FLOATS, Array, decode, draw_inputs, enco
 from evaluators.loading import fits
 from evaluators.target import Target, TargetError, Workload
 
-POOL = 1 << 22  # values of a tensor that are drawn
+POOL = 1 << 21  # values of a tensor that are drawn
 
 
 @dataclass
