@@ -14,6 +14,8 @@ import numpy as np
 from prediction_on_tables import spearman
 
 PEERS = Path(__file__).resolve().parent / "data" / "peers"
+RACED = 4  # pairs from which on a race has an interval of its own
+WITHIN = 0.02
 
 
 def kernelbench_part() -> list[str]:
@@ -23,75 +25,82 @@ def kernelbench_part() -> list[str]:
     data = json.loads(path.read_text(encoding="utf-8"))
     theirs = data["kernelbench"]
     rows = theirs["rows"]
-    pace = 60 * len(rows) / theirs["seconds"]
+    pace = _pace(rows, theirs)
     correct = sum(bool(r.get("correct")) for r in rows)
-    spread = statistics.median(1.96 * r["stats"]["std"] / r["stats"]["mean"] / 10 for r in rows if r.get("stats"))
     lines = [
         "## KernelBench's evaluator on the same kernels",
         "",
         f"{len(data['programs'])} Triton products of 4096 x 4096 x 4096, bf16: eight schedules and nine variants of each, the same emitted source in both harnesses, on one card, one harness after the other.",
         "",
-        "| harness | candidates | seconds | a minute | accepted | accepted a minute | over KernelBench's pace | what each accepted one went through |",
-        "|---|---:|---:|---:|---:|---:|---:|---|",
-        f"| KernelBench, in process | {len(rows)} | {theirs['seconds']:.1f} | {pace:.1f} | {correct} | {60 * correct / theirs['seconds']:.1f} | 1 | "
-        f"5 trials at 4096 (inputs drawn on the CPU), 100 timed calls, 100 of the reference; 95% interval of the mean, were calls independent: +-{spread:.2%} |",
+        "| harness | candidates | seconds | a minute | over KernelBench's | right | what each went through |",
+        "|---|---:|---:|---:|---:|---:|---|",
+        f"| KernelBench, in process | {len(rows)} | {theirs['seconds']:.1f} | {pace:.1f} | 1 | {correct} | 5 trials at 4096, inputs drawn on the CPU; 100 timed calls and 100 of the reference |",
     ]
     notes = []
     for name in ("ordinary", "strict"):
         ours = data[name]
         done = ours["rows"]
-        good = [r for r in done if r["accepted"]]
-        rate, kept = 60 * len(done) / ours["seconds"], 60 * len(good) / ours["seconds"]
-        checks, full = [r["checks"] for r in good], [r["full_size"] for r in good]
-        count, within = [r["segments"] for r in good], [r["within"] for r in good]
+        good = [r for r in done if r["status"] == "ok"]
+        rate = _pace(done, ours)
+        checks, full = ([r[k] for r in good] for k in ("checks", "full_size"))
         lines.append(
-            f"| avo, {name} | {len(done)} | {ours['seconds']:.1f} | {rate:.1f} | {len(good)} | {kept:.1f} | {rate / pace:.1f}x; accepted {kept / pace:.1f}x | "
-            f"{min(checks)} checks on fresh seeds, {min(full)} of them at 4096, in float64; {min(count)} to {max(count)} segments of 15 ms; "
-            f"interval median +-{statistics.median(within):.2%}, widest +-{max(within):.2%} |"
+            f"| avo, {name} | {len(done)} | {ours['seconds']:.1f} | {rate:.1f} | {rate / pace:.1f} | {len(good)} | {min(checks)} checks on fresh seeds, {min(full)} of them at 4096, in float64; {_timing(good)} |"
         )
-        both = _both(good, rows)
-        if both:
+        own = [r for r in good if r.get("pairs", RACED) >= RACED]
+        kept = [r for r in own if r["within"] <= WITHIN]
+        notes.append(
+            f"`{name}`: {len(own)} of {len(good)} have an interval of their own, {len(kept)} of them within +-2%"
+            f" ({60 * len(kept) / ours['seconds'] / pace:.1f} times KernelBench's pace)."
+        )
+        if both := _both(good, rows):
             ratios = [a / b for a, b in both]
-            notes.append(
-                f"`{name}`: avo's time over KernelBench's: median {statistics.median(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f}; "
+            notes[-1] += (
+                f" avo's time over KernelBench's: median {statistics.median(ratios):.2f}, {min(ratios):.2f} to {max(ratios):.2f}; "
                 f"their orders agree with Spearman {spearman(*np.array(both).T):.3f}."
             )
     device, versions = data["strict"]["device"], data["strict"]["environment"]["versions"]
     lines += [
         "",
-        "`ordinary` checks as the judge of `avo evolve` does: five sizes with tails and 4096 itself. `strict` takes five seeds at 4096 in place of the small ones. "
-        "In place of the race against the incumbent, which says who is faster and gives slower ones no exact time, each has an interval of its own. A candidate whose interval is wider than +-2% is judged, and not counted as accepted. Start-up is counted in neither "
+        "`ordinary` checks as the judge of `avo evolve` does: five sizes with tails and 4096 itself. `strict` adds five seeds at 4096. Start-up is counted in neither "
         f"(avo {data['ordinary']['start_s']:.0f} s with its workers and the heating of the card, KernelBench {theirs['start_s']:.1f} s after torch is loaded).",
         "",
-        *notes,
-        *_again(data),
+        *(line for note in notes for line in (note, "")),
+        *_races(data),
         "KernelBench flushes the L2 and waits before every call, so a launch and a rested clock are part of its time; avo times calls back to back on a card under load.",
         "",
-        f"{device['name']}, driver {device['driver']}, {data['date']}; torch {versions['torch']}, triton {versions['triton']}, KernelBench {data.get('commit', 'unknown')[:7]}. Command: "
-        "`python benchmarks/kernelbench_compare.py --kernelbench DIR --out FILE` with a checkout of KernelBench in DIR."
-        + (
-            f" KernelBench's part was run on {data['kernelbench_date']}, avo's on {data['date']}, on cards of one host."
-            if "kernelbench_date" in data
-            else ""
-        ),
+        f"{device['name']}, driver {device['driver']}, {data['date']}; torch {versions['torch']}, triton {versions['triton']}, KernelBench {data['commit'][:7]}. Command: "
+        f"`python benchmarks/kernelbench_compare.py --kernelbench DIR --out FILE` with a checkout of KernelBench in DIR (the script as it was at {data['script']}).",
         "",
     ]
     return lines
 
 
-def _again(data: dict[str, Any]) -> list[str]:
-    """What the interval of a tenth of a second is worth: the same candidates once more, in the other order."""
-    if "again" not in data:
+def _timing(good: list[dict[str, Any]]) -> str:
+    if "pairs" not in good[0]:
+        return f"{min(r['segments'] for r in good)} to {max(r['segments'] for r in good)} segments by itself"
+    pairs = [r["pairs"] for r in good]
+    return f"a race against the incumbent, {min(pairs)} to {max(pairs)} pairs of segments (one pair: {sum(n == 1 for n in pairs)} of them)"
+
+
+def _races(data: dict[str, Any]) -> list[str]:
+    """What is to be said where candidates were raced instead of timed."""
+    if "pairs" not in data["strict"]["rows"][0]:
         return []
-    first = {r["program"]: r for r in data["strict"]["rows"] if r["accepted"]}
-    both = [(first[r["program"]], r) for r in data["again"]["rows"] if r["accepted"] and r["program"] in first]
-    logs = np.log([b["us"] / a["us"] for a, b in both])
-    shift = float(np.median(logs))
-    far = np.abs(logs)
+    first = {r["program"]: r["us"] for r in data["ordinary"]["rows"] if "us" in r}
+    logs = np.log(
+        [r["us"] / first[r["program"]] for r in data["strict"]["rows"] if "us" in r and r["program"] in first]
+    )
     return [
-        f"The same {len(both)} candidates judged once more, in the other order and minutes later, came out {np.median(far):.2%} off by the median, nine of ten within "
-        f"{np.quantile(far, 0.9):.2%}, at most {far.max():.2%} (all together {shift:+.2%}): an interval of a tenth of a second does not hold the clock of another minute."
+        "**So what was hoped for, ten times KernelBench's pace with an interval of +-2% for every accepted candidate, was not shown.** A race says who is faster, and lets a "
+        "slower one go after one pair: an answer, but no exact time. Between the two passes over the same candidates, a minute apart, times differ by "
+        f"{np.std(logs):.1%} (standard deviation of the log; all together {np.median(logs):+.1%}), where the judge then claimed +-0.2% for one pair. Its intervals of few pairs have been "
+        "made honest since, and the script gives every candidate an interval of its own (four segments by itself); in that form it has not run on the card.",
+        "",
     ]
+
+
+def _pace(rows: list[dict[str, Any]], pass_: dict[str, Any]) -> float:
+    return float(60 * len(rows) / pass_["seconds"])
 
 
 def _both(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> list[tuple[float, float]]:
@@ -100,72 +109,64 @@ def _both(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> list[tupl
 
 
 def helion_part() -> list[str]:
-    found = [case for case in ("gemm", "attention") if (PEERS / f"measured_{case}.json").exists()]
-    if not found:
+    path = PEERS / "helion_h200.json"
+    if not path.exists():
         return []
+    data = json.loads(path.read_text(encoding="utf-8"))
     lines = [
         "## Helion's autotuner in the same seconds",
         "",
-        "Each tool had the card and 16 cores for itself, one after the other, for the same seconds by the clock, its start included; then both results and the vendor's kernel were timed in turns, sustained.",
+        "One product (4096 cubed) and one attention (4 x 16 x 8192 x 128, full), bf16. Each tool was given one card and 16 cores for the same seconds, one after the other, its start included; Helion by `autotune_budget_seconds`, all else at its defaults (effort full, LFBOTreeSearch).",
         "",
-        "| job | tool | seconds taken | candidates | its result, TFLOP/s | of the vendor's [95%] | within 1% of its own last after |",
-        "|---|---|---:|---:|---:|---|---:|",
+        "| job | tool | seconds given | until it ended | candidates | its best by its own clock, ms | within 1% of that after |",
+        "|---|---|---:|---:|---|---:|---:|",
     ]
-    notes = []
-    for case in found:
-        measured = json.loads((PEERS / f"measured_{case}.json").read_text(encoding="utf-8"))
-        facts = json.loads((PEERS / f"compare_{case}.json").read_text(encoding="utf-8"))
+    for case, found in data["cases"].items():
         for tool in ("avo", "helion"):
-            path = PEERS / f"{tool}_{case}.json"
-            row = measured["rows"].get(tool)
-            if not path.exists() or row is None:
-                lines.append(f"| {case} | {tool} | - | - | no result | - | - |")
-                continue
-            one = json.loads(path.read_text(encoding="utf-8"))
-            low, high = row["of_vendor"][1:]
+            one = found[tool]
+            states = ", ".join(f"{n} {s}" for s, n in (one.get("statuses") or {}).items() if s != "started") or "-"
+            best = one.get("best_so_far")
             lines.append(
-                f"| {case} | {tool} | {one['seconds']:.0f} of {facts['seconds']:g} | {sum((one.get('statuses') or {}).values())} | {row['tflops']:.0f} | "
-                f"{row['of_vendor'][0]:.3f} [{low:.3f}, {high:.3f}] | {_settled(one)} |"
+                f"| {case} | {tool} | {found['asked_s']} | {one['wall_s']:.0f} | {states} | {f'{best[-1][1]:.4f}' if best else one.get('failed', '-')} | {_settled(one)} |"
             )
-        if "of_helion" in measured["rows"].get("avo", {}):
-            r = measured["rows"]["avo"]["of_helion"]
-            notes.append(f"- {case}: avo's result is {r[0]:.3f} [{r[1]:.3f}, {r[2]:.3f}] of the speed of Helion's.")
-        notes.append(
-            f"- {case}: {measured['device']}, {facts['date']}; helion {facts['helion']}, torch {facts['torch']}, triton {facts['triton']}; `{facts['command']} --out DIR`. "
-            "The vendor's kernel is " + ("cuBLAS." if case == "gemm" else "cuDNN's attention.")
-        )
-    lines += ["", *notes, ""]
+    versions = ", ".join(f"{k} {v}" for k, v in data["versions"].items())
+    failed = data["cases"]["attention"]["helion"]
+    lines += [
+        "",
+        "**The two results were not timed beside each other**: the device time ended before that part. The two clocks cannot be compared: Helion times short windows on a card that rests while it compiles "
+        "(boost clocks), avo races on a card under load; on the recorded table of that product the vendor's kernel itself takes 0.185 to 0.21 ms by the clock that it meets.",
+        "",
+        f"On attention Helion's {failed['budget_s']} s ended before one configuration had run: four of its first random ones met its compile limit of 60 s ({failed['said'][0]}). Its default effort is made for "
+        "ten minutes or so, and neither tool was given more than a minute and a half here; what longer searches give was not measured.",
+        "",
+        f"{data['device']}, {data['date']}; {versions}. Commands: `python benchmarks/helion_compare.py --case gemm --seconds 70 --out DIR`, `--case attention --seconds 85`.",
+        "",
+    ]
     return lines
 
 
 def peer_losses() -> list[str]:
-    """Where another tool is better, or a goal beside it was missed."""
+    """Goals beside other tools that were missed or not decided."""
     lines = []
-    for case in ("gemm", "attention"):
-        path = PEERS / f"measured_{case}.json"
-        found = (
-            json.loads(path.read_text(encoding="utf-8"))["rows"].get("avo", {}).get("of_helion")
-            if path.exists()
-            else None
+    kernelbench, helion = PEERS / "kernelbench_h200.json", PEERS / "helion_h200.json"
+    if kernelbench.exists():
+        data = json.loads(kernelbench.read_text(encoding="utf-8"))
+        rates = [
+            _pace(data[n]["rows"], data[n]) / _pace(data["kernelbench"]["rows"], data["kernelbench"])
+            for n in ("ordinary", "strict")
+        ]
+        lines.append(
+            f"- KernelBench: {rates[0]:.1f} times its pace with the judge's own checks, {rates[1]:.1f} times with five more seeds at the size itself, by races; ten times with an interval of +-2% for each was not shown."
         )
-        if path.exists() and found is None:
-            lines.append(f"- {case}: one of avo and Helion had no result in these seconds; see above.")
-        elif found and found[0] < 1:
-            lines.append(
-                f"- {case}: Helion's result is faster: avo's has {found[0]:.3f} [{found[1]:.3f}, {found[2]:.3f}] of its speed."
-            )
-    path = PEERS / "kernelbench_h200.json"
-    if not path.exists():
-        return [*lines, "- Not done: KernelBench's evaluator with an interval of its own for every candidate."]
-    data = json.loads(path.read_text(encoding="utf-8"))
-    rows = data["kernelbench"]["rows"]
-    pace = 60 * len(rows) / data["kernelbench"]["seconds"]
-    for name in ("ordinary", "strict"):
-        kept = 60 * sum(r["accepted"] for r in data[name]["rows"]) / data[name]["seconds"]
-        if kept < 10 * pace:
-            lines.append(
-                f"- KernelBench: ten times its pace was hoped for; `{name}` accepts {kept / pace:.1f} times as many."
-            )
+    if helion.exists():
+        lines.append("- Helion: its results and avo's were not timed in turns, so nothing is claimed of who is faster.")
+        over = [
+            f"{case} {found['avo']['wall_s']:.0f} s of {found['asked_s']}"
+            for case, found in json.loads(helion.read_text(encoding="utf-8"))["cases"].items()
+            if found["avo"]["wall_s"] > 1.1 * found["asked_s"]
+        ]
+        if over:
+            lines.append(f"- A run's promotion outlasts its time: {', '.join(over)}.")
     return lines
 
 

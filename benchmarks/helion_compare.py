@@ -16,6 +16,7 @@ the others found is kept.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import json
 import math
@@ -375,15 +376,15 @@ def main() -> int:
             row = json.loads(file.read_text())
             print(f"{part}: {row['seconds']:.1f} s of {flags.seconds:g}; {row.get('statuses')}")
             print(f"    best so far (s, ms): {row.get('best_so_far')}")
-    facts = {"case": flags.case, "seconds": flags.seconds, "walls_s": walls, "helion": None}
-    facts |= {"command": f"python benchmarks/helion_compare.py --case {flags.case} --seconds {flags.seconds:g}"}
-    facts |= {"date": time.strftime("%Y-%m-%d", time.gmtime())}
+    found: dict[str, Any] = {"asked_s": flags.seconds, "date": time.strftime("%Y-%m-%d", time.gmtime())}
+    for part in ("avo", "helion", "measured"):
+        file = flags.out / f"{part}_{flags.case}.json"
+        found[part] = json.loads(file.read_text()) if file.is_file() else {"failed": "no result"}
+        found[part]["wall_s"] = walls["measure" if part == "measured" else part]
     for package in ("helion", "torch", "triton"):
-        try:
-            facts[package] = _version(package)
-        except Exception:
-            facts[package] = None
-    (flags.out / f"compare_{flags.case}.json").write_text(json.dumps(facts, indent=1) + "\n")
+        with contextlib.suppress(Exception):
+            found.setdefault("versions", {})[package] = _version(package)
+    (flags.out / f"compare_{flags.case}.json").write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 
