@@ -167,8 +167,8 @@ def child_sweep(names: list[str], rounds: int, sets: str, out: str) -> None:
         arms = {"theirs": theirs}
         for n, f in attentions.items():
             if dim(n) == d:
-                a, b, more, _, _ = given(n, q, k)  # as the case has them
-                arms[n] = lambda f=f, a=a, b=b, v=v, more=more, causal=causal: f(a, b, v, *more, causal)
+                mine, keys, more, _, _ = given(n, q, k)  # as the case has them
+                arms[n] = lambda f=f, q=mine, k=keys, v=v, more=more, causal=causal: f(q, k, v, *more, causal)
         if len(arms) > 1:
             tell(label, 4 * b * h * s * s * d * (0.5 if causal else 1), arms)
     for key, pairs in geo.items():
