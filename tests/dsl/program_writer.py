@@ -234,6 +234,9 @@ class Writer:
             return V(f"prod[{over}](1 + tanh({v.text}) / {2 * count})", rest, level=max(v.level, CLOSE), size=2)
         v = self.tamed(v)
         if kind == "sum":
+            apart = random.Random(f"divisor {v.text} {len(self.lines)}")  # so that other programs stay what they were
+            if rest and apart.random() < 0.6:  # a factor that leaves the sum
+                v = replace(v, text=f"({v.text}) / (1 + abs({self.input(rest, 'f32').text}))")
             scale = "" if count < 5 else f" * rsqrt({axes[0].upper()})" if self.chance(0.5) else f" / {count}"
             size = v.size * (np.sqrt(count) if count < 5 else 1)
             return V(f"sum[{over}]({v.text}){scale}", rest, level=max(v.level, CLOSE), size=size)
