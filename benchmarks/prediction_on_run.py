@@ -60,7 +60,8 @@ def take(archive: str, run: int, name: str) -> Path:
 def _command(given: dict[str, Any]) -> str:
     """What was asked for, as a command line."""
     said = ["avo evolve", f"--target {given['target']}", f"--hw {given['hw']}"]
-    said += [f"--workloads {name}" for name in given.get("workloads") or {} if not name.isdigit()]
+    named = [w for w in (given.get("workloads") or {}).values() if isinstance(w, str)]  # sets of sizes
+    said += [f"--workloads {name}" for name in named]
     said += [f"--{name} {given[name]}" for name in ("steps", "minutes", "seed", "jobs") if given.get(name) is not None]
     return " ".join(said)
 
