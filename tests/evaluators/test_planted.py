@@ -163,6 +163,7 @@ def _caught(seed: int, plant: Plant | None, run: Callable[..., Any]) -> bool:
     program = scheduled(case)
     wanted = evaluate(program, case.arrays, case.params, mode="rounded")
     with Patch.context() as patch:
+        patch.setattr(dsl.elaborate, "_recent", {})  # what was elaborated without the fault
         if plant is not None:
             plant(patch)
         try:
