@@ -135,8 +135,8 @@ def search_part() -> list[str]:
         "",
         f"Hoped for: at most half of TPE's. It is so on {kept} of {len(ratios)} tables; geometric mean {mean:.2f}.",
         "",
-        "Two constants of the heuristic's arithmetic (what exp2 and descriptors save) were set after a look at the attention "
-        "tables, so the attention rows flatter it; the products' do not. Where a cell counts fewer than 100 seeds, time for more was lacking.",
+        "**These rows flatter the heuristic**: what exp2 and descriptors save was set after a look at the attention tables, and its arithmetic of products and rows "
+        "was changed on the day of the measurements by people who had the tables at hand. A grid of another kernel or card, recorded after that, would be the test. Where a cell counts fewer than 100 seeds, time for more was lacking.",
         "",
         f"`heuristic`: as it is, one proposal at a time (`--jobs 1`): previews of 8 programs before a proposal. `blind`: without "
         f"arithmetic, predicted causes and previews. `random`: without repetition. `TPE`: Optuna's, multivariate, "
