@@ -505,6 +505,7 @@ class Player:
             result = operator(*_decoded(args, tensors, device), **named)
             for place, made in zip(out, result if isinstance(result, list | tuple) else [result], strict=True):
                 if place is not None and isinstance(made, torch.Tensor):
+                    _inside(made, str(row["name"]))
                     tensors[place] = made
 
         return operate
@@ -515,6 +516,18 @@ class Player:
         for step in self._steps:
             step(tensors)
         return tuple(tensors[i] for i in self._outputs)
+
+
+def _inside(tensor: torch.Tensor, name: str) -> None:
+    """Raises RuntimeError for a view that reaches outside of its memory: torch's `_reshape_alias` makes them, and who
+    writes through one changes the process that plays."""
+    if tensor.layout != torch.strided or not tensor.numel():
+        return
+    reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    least = min(tensor.stride(), default=0)
+    end = (tensor.storage_offset() + reach + 1) * tensor.element_size()
+    if least < 0 or end > tensor.untyped_storage().nbytes():
+        raise RuntimeError(f"the operator {name} makes a view outside of its tensor's memory")
 
 
 def _operator(name: str, library: bool) -> Any:

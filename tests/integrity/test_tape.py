@@ -175,6 +175,21 @@ def test_operators_that_are_no_glue_are_not_played():
             Player(nonsense, "cpu")
 
 
+@pytest.mark.parametrize(("size", "step"), [([2], [1 << 20]), ([1 << 40], [1]), ([5000], [1])], ids=str)
+def test_a_view_outside_of_its_memory_is_not_played(size, step):
+    """Written through, it would change the process whose numbers are the proof."""
+    recorder, x = Recorder(), torch.ones(40, 30)
+    recorder.begin([x])
+    with recorder:
+        y = torch.ops.aten._reshape_alias(x * 2, [1200], [1]) + 1
+    tape = recorder.tape([y])
+    assert torch.equal(Player(tape, "cpu").run(x)[0], torch.full((1200,), 3.0))
+    view = next(step for step in tape["steps"] if step["name"] == "aten::_reshape_alias")
+    view["args"][1][1:] = [["l", [["v", n] for n in size]], ["l", [["v", n] for n in step]]]
+    with pytest.raises(RuntimeError, match="outside of its tensor's memory"):
+        Player(tape, "cpu").run(x)
+
+
 def test_memory_from_before_is_memory_alone():
     kept = torch.full((8, 8), 3.0)
     large = torch.full((16, 16), 3.0)
