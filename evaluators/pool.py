@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import importlib.util
 import os
-import shutil
 import sys
 import tempfile
 import threading
@@ -24,6 +23,7 @@ from typing import Any
 from evaluators.failures import Crash, Killed, OutOfMemory, TaskError, Timeout, Unavailable, WorkerFailure
 from evaluators.forking import Template
 from evaluators.process import Stale, WorkerProcess, ready
+from evaluators.removing import remove
 from evaluators.wire import MAX_BLOBS, Frame, WireError
 from evaluators.worker import KINDS, TASKS
 
@@ -397,7 +397,7 @@ class WorkerPool:
         for fd in wake or ():
             os.close(fd)
         if self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
+            remove(self._home)
 
 
 def _reply(frame: Frame, seconds: float, log: str) -> Reply:
@@ -433,6 +433,6 @@ def _sweep() -> None:
         try:
             os.kill(int(owner), 0)
         except ProcessLookupError:
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
         except OSError:
             continue

@@ -10,7 +10,6 @@ import contextlib
 import os
 import secrets
 import select
-import shutil
 import signal
 import site
 import socket
@@ -24,6 +23,7 @@ from typing import Any
 
 from evaluators import wire
 from evaluators.failures import Crash, Killed, OutOfMemory, Timeout, WorkerFailure
+from evaluators.removing import remove
 
 TICK_S = 0.05  # how often a running task's memory and life are looked at
 LOG_BYTES = 64 << 10  # the end of what a worker printed, kept for messages
@@ -208,7 +208,7 @@ class WorkerProcess:
             self._socket.close()
             os.close(self._log_fd)
             self._log_fd = -1
-        shutil.rmtree(self.home, ignore_errors=True)
+        remove(self.home)
 
     def _signal(self, number: signal.Signals, family: Sequence[int] | set[int]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
