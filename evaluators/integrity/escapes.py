@@ -7,6 +7,7 @@ cannot be entered.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import resource
 import socket
@@ -33,6 +34,7 @@ def attempts(level: sandbox.Level, home: Path) -> Iterator[tuple[str, str, Calla
         yield "seccomp", "starts a process", lambda: os.fork() or os._exit(0)
         yield "seccomp", "becomes another program", lambda: os.execv("/bin/true", ["true"])
         yield "seccomp", "sends signals", lambda: os.kill(os.getppid(), 0)
+        yield "seccomp", "has a file send signals", lambda: fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, os.getpid())
         yield "seccomp", "traces another process", lambda: _called("ptrace", 16, os.getppid(), 0, 0)
         yield "seccomp", "makes namespaces", lambda: _called("unshare", 0x10000000)
     yield "limits", "writes a large file", lambda: (home / "large").write_bytes(bytes(sandbox.FILE_BYTES + 1))

@@ -285,6 +285,9 @@ _DENIED = (
     *(323, 206, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442),
 )
 _CLONE, _CLONE3, _TGKILL, _PRLIMIT, _PRCTL, _CLONE_THREAD = 56, 435, 234, 302, 157, 0x10000
+# A file may send a signal of one's choice to its owner, who may be any process: fcntl's F_SETOWN, F_SETSIG, F_SETOWN_EX
+# and ioctl's FIOSETOWN, SIOCSPGRP. Landlock knows of it from its sixth version on.
+_OWNERS = ((72, (8, 10, 15)), (16, (0x8901, 0x8902)))
 
 
 def _program(own: int) -> Iterator[tuple[int, int, int, int]]:
@@ -309,6 +312,13 @@ def _program(own: int) -> Iterator[tuple[int, int, int, int]]:
         yield equal, 0, 4, number
         yield load, 0, 0, 16
         yield test, 0, 1, constant
+        yield give, 0, 0, _ALLOW
+        yield give, 0, 0, _ERRNO | _EPERM
+    for number, commands in _OWNERS:
+        yield equal, 0, len(commands) + 3, number
+        yield load, 0, 0, 24
+        for left, command in zip(range(len(commands), 0, -1), commands, strict=True):
+            yield equal, left, 0, command
         yield give, 0, 0, _ALLOW
         yield give, 0, 0, _ERRNO | _EPERM
     yield equal, 0, 4, _PRCTL  # it is to end with its parent

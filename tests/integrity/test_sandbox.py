@@ -42,6 +42,9 @@ ESCAPES = {
     "fork": "os.fork() or os._exit(0)",
     "exec": "os.execv('/bin/true', ['true'])",
     "kill": "os.kill(os.getppid(), 0)",
+    "owner of a file": "__import__('fcntl').fcntl(os.pipe()[0], 8, os.getpid())",
+    "signal of a file": "__import__('fcntl').fcntl(os.pipe()[0], 10, 9)",
+    "owner by ioctl": "__import__('fcntl').ioctl(os.pipe()[0], 0x8901, b'1000') or open('/nowhere')",
     "outlive": "ctypes = __import__('ctypes'); ctypes.CDLL(None, use_errno=True).prctl(1, 0, 0, 0, 0) == 0 or "
     "open('/nowhere')",
     "mode": "os.chmod({secret!r}, 0o777)",
