@@ -98,6 +98,9 @@ class Decoder:
 def _parse(header: bytes, blobs: memoryview) -> Frame:
     try:
         fields = json.loads(header)
+        if b"\\ud" in header.lower():
+            # Half of a surrogate pair is valid JSON and no text: nobody could print or store it.
+            fields = json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
         raise WireError(f"the header of a frame is not JSON: {error}") from None
     if not isinstance(fields, dict) or set(fields) != {"nonce", "body", "blobs"}:

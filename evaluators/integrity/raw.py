@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _ROOM = 1 << 20  # bytes of outputs beyond twice the widest dtype: a wrong shape is told, a flood is not read
 _MOST = 8  # entries of a list that the child reports
+_AXES = 64  # of an output; torch has no more
 _ENOUGH = 4  # wrong calls, after which the others are not made
 _CALLS_TIME = 3.0  # times the time of one call: what all calls together may take
 
@@ -548,19 +549,27 @@ class _Facts:
         for row, data in zip(result["outputs"], reply.blobs, strict=True):
             dtype, shape, strides = (
                 str(row["dtype"])[:40],
-                tuple(map(int, row["shape"])),
-                tuple(map(int, row["strides"])),
+                tuple(map(_whole, row["shape"])),
+                tuple(map(_whole, row["strides"])),
             )
-            if len(shape) != len(strides) or min(shape, default=0) < 0:
-                raise ValueError(f"no shape: {shape}, {strides}")
+            if len(shape) != len(strides) or len(shape) > _AXES or min(shape, default=0) < 0:
+                raise ValueError(f"no shape: {len(shape)} axes, {len(strides)} strides")
             if row.get("withheld"):
                 data = b""  # larger than anything that could be right
                 dtype = f"{dtype} of another size"
             elif dtype in _BYTES and len(data) != math.prod(shape) * _BYTES[dtype]:
                 raise ValueError(f"{len(data)} bytes for {dtype}{list(shape)}")
             alias = None if row["alias"] is None else str(row["alias"])[:80]
-            outputs.append(Output(dtype, shape, strides, data, int(row["unwritten"]), alias))
+            outputs.append(Output(dtype, shape, strides, data, _whole(row["unwritten"]), alias))
         mutated, strayed = (tuple(str(n)[:80] for n in result[key][:_MOST]) for key in ("mutated", "strayed"))
-        late, reused = (tuple(int(i) for i in result[key][:_MOST]) for key in ("late", "reused"))
-        calls = {str(name)[:80]: int(n) for name, n in list(dict(result["calls"]).items())[:_MOST]}
-        return cls(tuple(outputs), (), mutated, strayed, late, reused, calls, int(result["launches"]))
+        late, reused = (tuple(_whole(i) for i in result[key][:_MOST]) for key in ("late", "reused"))
+        calls = {str(name)[:80]: _whole(n) for name, n in list(dict(result["calls"]).items())[:_MOST]}
+        return cls(tuple(outputs), (), mutated, strayed, late, reused, calls, _whole(result["launches"]))
+
+
+def _whole(value: Any) -> int:
+    """A number that a count or a size can be. Raises ValueError: one of a thousand digits would stand in a verdict."""
+    number = int(value)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("a whole number of more than 64 bits")
+    return number

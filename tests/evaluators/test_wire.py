@@ -88,6 +88,14 @@ def test_a_malformed_frame_is_named(data, message):
         decoder.next()
 
 
+def test_half_a_surrogate_pair_becomes_a_question_mark():
+    said = {"message": "\ud800 \U0001f600 \udcff", "\udbff": ["\ud83d", 1.5, None]}
+    decoder = Decoder()
+    for piece in encode(Frame("n", said)):
+        decoder.feed(piece)
+    assert decoder.next().body == {"message": "? \U0001f600 ?", "?": ["?", 1.5, None]}
+
+
 def test_the_first_wrong_byte_is_enough():
     decoder = Decoder()
     decoder.feed(b"AVX")

@@ -224,3 +224,47 @@ def test_an_audit_of_a_candidate_has_a_finding_for_every_layer():
     told = {f["layer"]: f["verdict"] for f in json.loads(done.stdout)["layers"]}
     assert told["source"] == "ok" and told["behaviour"] == "FAIL" and set(told) >= {"names", "sandbox", "numbers"}
     assert "state kept" in subprocess.run(run, capture_output=True, text=True).stdout
+
+
+FORGED = """
+import evaluators.integrity.child as child
+
+real = child.run_task
+
+def forged(payload, blobs):
+    facts, data = real(payload, blobs)
+    {change}
+    return facts, data
+
+child.run_task = forged
+
+def run(x):
+    return x
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        'facts["outputs"][0] |= {"shape": [1] * 5000, "strides": [1] * 5000, "dtype": "bf16x"}',
+        'facts["outputs"][0] |= {"shape": [10**4000] * 9, "strides": [1] * 9, "dtype": "bf16x"}',
+        'facts["launches"] = 10**4000',
+        'facts["outputs"][0]["unwritten"] = -(10**4000)',
+    ],
+)
+def test_what_no_tensor_has_is_nonsense_and_does_not_stand_in_the_verdict(judge, change):
+    found = judged(judge, FORGED.format(change=change))
+    assert found.status is Status.CRASH and "nonsense" in found.message
+    assert len(found.model_dump_json()) < 20_000
+
+
+def test_half_a_surrogate_pair_in_what_a_candidate_says_can_be_printed_and_stored(judge):
+    found = judged(judge, "def run(x):\n    raise ValueError('\\ud800 no')\n")
+    assert found.status is Status.INCORRECT and "ValueError: ? no" in found.message
+    found.model_dump_json()
+
+
+def test_a_folder_of_three_thousand_levels_ends_no_judge(judge):
+    deep = "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\nos.chdir(os.environ['HOME'])\n"
+    assert judged(judge, deep + GOOD).status is Status.OK
+    assert judged(judge, GOOD).status is Status.OK
