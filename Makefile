@@ -28,6 +28,11 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
 
+# A Ray cluster whose nodes die, several processes at one run, a page of 10,000 candidates: about four minutes.
+test-scale: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray]'
+	$(BIN)/python -m pytest -m slow tests/evaluators/test_cluster.py tests/avo/test_joined.py tests/avo/test_report_browser.py
+
 # The documentation as a site under build/site; a link that leads nowhere fails it.
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
