@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # of which it needs neither to read a grammar.
 DECODER := xgrammar apache-tvm-ffi
 
-.PHONY: setup demo test test-slow docs calibrate small-model lint types contracts clean
+.PHONY: setup demo test test-slow test-scale docs calibrate small-model lint types contracts clean
 
 setup: $(STAMP)
 
