@@ -49,16 +49,17 @@ HOW = (
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _KERNEL = re.compile(r"^[ \t]*kernel\s+\w+[ \t]*(?:@\s*\w+.*)?(?:#.*)?$", re.MULTILINE)
 _SCHEDULE = re.compile(r"^[ \t]*(?:schedule\b(?:[ \t]+\w+)*|kernels\s+\w+.*)[ \t]*(?:#.*)?$", re.MULTILINE)
-_REMARK = re.compile(r"^[\s*_>#-]*(why|expect|parent)[*_]*\s*:[*_]*\s*(\S.*?)\s*$", re.IGNORECASE | re.MULTILINE)
+# Each part of it ends where the next begins, and the first one with its line: 20,000 empty lines would take seconds.
+_REMARK = re.compile(r"^[ \t\r*_>#-]*(why|expect|parent)[*_]*\s*:[*_]*\s*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 _RUN = re.compile(r"^(?:def\s+run\b|run\s*=|from\s.*\brun\b)", re.MULTILINE)
-_HUNK = re.compile(r"^@@(?:\s*-(\d+)(?:,\d+)?\s+\+\d+(?:,\d+)?\s*@@.*|.*)$")
+_HUNK = re.compile(r"^@@(?:\s*-(\d{1,9})(?:,\d+)?\s+\+\d+(?:,\d+)?\s*@@.*|.*)$")
 
 
 def remarks(text: str) -> Remarks:
     """The `why:`, `expect:` and `parent:` lines of an answer, or those of its JSON."""
     given = _json(text)
     if given is None:
-        given = {m[1].lower(): m[2] for m in _REMARK.finditer(text)}
+        given = {m[1].lower(): m[2].rstrip() for m in _REMARK.finditer(text)}
     return Remarks(str(given.get("why") or ""), _ratio(given.get("expect")), str(given.get("parent") or "").strip("`"))
 
 
@@ -335,7 +336,7 @@ def _json(text: str) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -181,7 +181,7 @@ class Toolbox:
         kind = TOOLS[name][0]
         try:
             found = json.loads(given or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Misused(f"the arguments of {name} are no JSON ({error})") from None
         try:
             return kind.model_validate(found)

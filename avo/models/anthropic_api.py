@@ -126,6 +126,6 @@ def _blocks(m: Message) -> list[dict[str, Any]]:
 def _input(call: Call) -> dict[str, Any]:
     try:
         found = json.loads(call.arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

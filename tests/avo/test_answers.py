@@ -95,6 +95,9 @@ def test_a_broken_program_is_still_the_program_that_was_sent() -> None:
     ("text", "message"),
     [
         ("", "the answer is empty"),
+        ("-\n" * 100_000, "there is no program in the answer"),  # in a time that grows with its length alone
+        ('{"program": ' + "[" * 50_000, "there is no program in the answer"),
+        (f"@@ -{'9' * 5000},1 +1,1 @@\n-warps 99\n+warps 8\n", "the program has no line `warps 99`"),
         ("  \n", "the answer is empty"),
         ("I am sorry, I cannot help with that.", "there is no program in the answer"),
         ("```python\nprint('hello')\n```", "there is no program in the answer"),
