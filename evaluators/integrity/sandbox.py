@@ -273,8 +273,8 @@ _EPERM, _ENOSYS = 1, 38
 # By kind. Processes: fork, vfork, execve, execveat. Others' life: kill, tkill, rt_(tg)sigqueueinfo, pidfd_*, ptrace,
 # process_vm_*, process_madvise, kcmp, setpriority, sched_set*. Sockets. System V and POSIX queues and shared memory.
 # What Landlock leaves open, and an owner may do without any capability: modes, owners, times, attributes, and (before
-# its third version) truncation by path. Mounts, namespaces, modules, keys, bpf, perf, userfaultfd, handles, and
-# io_uring, which would go round the filter.
+# its third version) truncation by path. Files in memory alone, which count as nobody's; watching others' files. Mounts,
+# namespaces, modules, keys, bpf, perf, userfaultfd, handles, and io_uring, which would go round the filter.
 _DENIED = (
     *(57, 58, 59, 322),
     *(62, 200, 129, 297, 424, 434, 438, 101, 310, 311, 440, 312, 141, 142, 144, 203, 314),
@@ -282,6 +282,7 @@ _DENIED = (
     *(29, 30, 31, 64, 68, 240),
     *(155, 161, 165, 166, 167, 168, 169, 175, 176, 246, 248, 249, 250, 272, 298, 300, 303, 304, 308, 313, 320, 321),
     *(76, 90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280, 452, 463, 466),
+    *(319, 447, 253, 254, 294),
     *(323, 206, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442),
 )
 _CLONE, _CLONE3, _TGKILL, _PRLIMIT, _PRCTL, _CLONE_THREAD = 56, 435, 234, 302, 157, 0x10000
