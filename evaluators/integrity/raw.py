@@ -148,7 +148,8 @@ class RawEvaluator:
 
     def promote(self, text: str, target: Target, hardware: Hardware, versus: str | None = None) -> Evaluation:
         """A winner judged again on inputs of another seed, and on the hidden sizes where times are taken. SUSPICIOUS
-        where the sandbox is weaker than is accepted, or where kernels have to do the work and that is not proved.
+        where the sandbox is weaker than is accepted, where kernels have to do the work and that is not proved, or
+        where nobody but the candidate's process told its time.
         versus: not asked for, its times would be of another process."""
         if not self.promotable:
             message = (
@@ -166,6 +167,9 @@ class RawEvaluator:
         work = seen.evidence.get("work", PROVED) if seen is not None else PROVED
         if found.status is Status.OK and work != PROVED:
             message = f"that its kernels do the work is {work}; a person has to look before it is promoted"
+            return found.model_copy(update={"status": Status.SUSPICIOUS, "message": message})
+        if found.status is Status.OK and any(w.detail.get("clock") == OWN_CLOCK for w in found.workloads):
+            message = "its time was told by its own process alone; a person has to look before it is promoted"
             return found.model_copy(update={"status": Status.SUSPICIOUS, "message": message})
         return found
 
@@ -363,6 +367,7 @@ def _without_kernels(case: _Case, pool: WorkerPool) -> str:
 
 
 PROVED = "proved"
+OWN_CLOCK = "its own process"  # who told a candidate's time, where nobody else could
 
 
 def _whose_work(case: _Case, pool: WorkerPool) -> tuple[str, str]:

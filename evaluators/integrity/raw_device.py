@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 REGIME = {"name": "cold calls", "calls": "one at a time, L2 flushed, new inputs before each"}
 ROUNDS = 8  # timed calls of a size, each on its own inputs
 MOST_BYTES = 512 << 20  # of inputs: larger public sizes are left out
+_CLOCK = "a process of the judge"
 RESIDENT = 24 << 30  # of memory: a device's libraries alone map several GiB
 
 
@@ -206,7 +207,7 @@ def _result(case: _Case, workload: Workload, row: Mapping[str, Any]) -> Workload
         detail={
             "interval_s": [times[0], times[-1]],
             "clock_outside_s": row["parent_s"],
-            "clock": "a process of the judge" if played else "its own process",
+            "clock": _CLOCK if played else "simulated" if case.facts["holds"] == "nothing" else raw.OWN_CLOCK,
             "told_s": median(row),
             "least_s": _least(case, workload, floor) if floor else 0.0,
         },

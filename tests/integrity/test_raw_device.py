@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from dsl.hardware import hardware
-from evaluators.evaluation import Status
+from evaluators.evaluation import Evaluation, Status, WorkloadResult
 from evaluators.inputs import decode, encode, input_shapes
 from evaluators.integrity import child_device, corpus, rules, timed_calls
+from evaluators.integrity.raw import OWN_CLOCK, RawEvaluator
 from evaluators.integrity.raw_device import RawDeviceEvaluator
 from evaluators.integrity.timed_inputs import POOL, TimedInputs, cut_axis
 from evaluators.target import Workload
@@ -222,3 +223,14 @@ def test_timed_inputs_are_new_each_time_and_their_parts_are_theirs():
 def test_the_corpus_on_a_device_is_listed():
     items = corpus.read(HERE / "device")
     assert sum(i.kind == "attacks" for i in items) >= 20 and all(i.job.name for i in items)
+
+
+def test_a_time_that_its_own_process_told_promotes_nothing(monkeypatch):
+    row = WorkloadResult(
+        workload="r=1", work=1.0, floor_s=0.0, bottleneck="", measured_s=1e-5, detail={"clock": OWN_CLOCK}
+    )
+    told = Evaluation(status=Status.OK, mode="measured", workloads=(row,), source="")
+    monkeypatch.setattr(RawEvaluator, "evaluate", lambda *_: told)
+    with RawEvaluator(level="process", accept="process", seed=1) as one:
+        found = one.promote("", ANY, hardware("h200"))
+    assert found.status is Status.SUSPICIOUS and "its own process alone" in found.message
