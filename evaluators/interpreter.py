@@ -95,6 +95,8 @@ class Corrections:
         stored = _STORED[base_.get_element_ty().name]
         begin = int(base_.data.item())
         reach = 1 + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
+        if min(steps) < 0:  # chips take none, and between its ends such a box would reach anywhere
+            raise MemoryFault(f"a descriptor of shape {sizes} has the strides {steps}; none may be negative")
         if min(sizes) > 0:
             try:
                 memory = REGIONS.box(begin, begin + reach * stored.itemsize).view(stored)

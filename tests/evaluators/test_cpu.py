@@ -617,6 +617,25 @@ def test_a_read_outside_is_an_error_with_its_place(pool):
         run(pool, DESCRIPTOR.replace("[A, M, N], [M * N", "[A, M + 1, N], [M * N"), torch.randn(3, 16, 48), dm=0, dn=0)
 
 
+@pytest.mark.parametrize(
+    ("shape", "strides"), [("[2, 2, 16]", "[K, -K, 1]"), ("[1, 2, 16]", "[K, -K, 1]")], ids=["between", "before"]
+)
+def test_a_descriptor_reaches_nowhere_by_negative_strides(pool, shape, strides):
+    """Its last element may lie inside of the tensor, and one between anywhere in memory."""
+    source = f"""@triton.jit
+def f(x, K):
+    d = tl.make_tensor_descriptor(x, {shape}, {strides}, [1, 1, 16])
+    d.store([0, 1, 0], tl.full([1, 1, 16], 7.0, tl.float32))
+
+
+def entry(x):
+    f[(1,)](x, 1 << 12)
+    return x + 0
+"""
+    with pytest.raises(TaskError, match="none may be negative"):
+        run(pool, source, torch.zeros(64))
+
+
 def test_a_write_around_a_tensor_is_reported(pool):
     source = """import ctypes
 
