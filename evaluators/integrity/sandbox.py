@@ -271,13 +271,14 @@ _AUDIT_X86_64 = 0xC000003E
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
 # By kind. Processes: fork, vfork, execve, execveat. Others' life: kill, tkill, rt_(tg)sigqueueinfo, pidfd_*, ptrace,
-# process_vm_*, process_madvise, kcmp, setpriority, sched_set*. Sockets. System V and POSIX queues and shared memory.
+# process_vm_*, process_madvise, kcmp, setpriority, ioprio_set, sched_set*. Sockets. System V and POSIX queues and shared
+# memory.
 # What Landlock leaves open, and an owner may do without any capability: modes, owners, times, attributes, and (before
 # its third version) truncation by path. Files in memory alone, which count as nobody's; watching others' files. Mounts,
 # namespaces, modules, keys, bpf, perf, userfaultfd, handles, and io_uring, which would go round the filter.
 _DENIED = (
     *(57, 58, 59, 322),
-    *(62, 200, 129, 297, 424, 434, 438, 101, 310, 311, 440, 312, 141, 142, 144, 203, 314),
+    *(62, 200, 129, 297, 424, 434, 438, 101, 310, 311, 440, 312, 141, 142, 144, 203, 251, 314),
     *(41, 42, 43, 49, 50, 53, 288),
     *(29, 30, 31, 64, 68, 240),
     *(155, 161, 165, 166, 167, 168, 169, 175, 176, 246, 248, 249, 250, 272, 298, 300, 303, 304, 308, 313, 320, 321),

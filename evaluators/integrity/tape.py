@@ -504,9 +504,10 @@ class Player:
             named = {key: _decoded(value, tensors, device) for key, value in kwargs.items()}
             result = operator(*_decoded(args, tensors, device), **named)
             for place, made in zip(out, result if isinstance(result, list | tuple) else [result], strict=True):
-                if place is not None and isinstance(made, torch.Tensor):
-                    _inside(made, str(row["name"]))
-                    tensors[place] = made
+                if isinstance(made, torch.Tensor):
+                    _inside(made, str(row["name"]))  # one that has no place may still be an argument, changed
+                    if place is not None:
+                        tensors[place] = made
 
         return operate
 

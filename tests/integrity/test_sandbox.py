@@ -44,6 +44,7 @@ ESCAPES = {
     "kill": "os.kill(os.getppid(), 0)",
     "file in memory": "os.memfd_create('left')",
     "watching": "__import__('ctypes').CDLL(None).inotify_init1(0) >= 0 or open('/nowhere')",
+    "others' turn at the disk": "__import__('ctypes').CDLL(None).syscall(251, 1, 0, 0x6000) >= 0 or open('/nowhere')",
     "owner of a file": "__import__('fcntl').fcntl(os.pipe()[0], 8, os.getpid())",
     "signal of a file": "__import__('fcntl').fcntl(os.pipe()[0], 10, 9)",
     "owner by ioctl": "__import__('fcntl').ioctl(os.pipe()[0], 0x8901, b'1000') or open('/nowhere')",
