@@ -271,8 +271,8 @@ _AUDIT_X86_64 = 0xC000003E
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
 # By kind. Processes: fork, vfork, execve, execveat. Others' life: kill, tkill, rt_(tg)sigqueueinfo, pidfd_*, ptrace,
-# process_vm_*, process_madvise, kcmp, setpriority, ioprio_set, sched_set*. Sockets. System V and POSIX queues and shared
-# memory.
+# process_vm_*, process_madvise, kcmp, setpriority, ioprio_set, sched_set*. Sockets. System V and POSIX queues and
+# shared memory.
 # What Landlock leaves open, and an owner may do without any capability: modes, owners, times, attributes, and (before
 # its third version) truncation by path. Files in memory alone, which count as nobody's; watching others' files. Mounts,
 # namespaces, modules, keys, bpf, perf, userfaultfd, handles, and io_uring, which would go round the filter.
