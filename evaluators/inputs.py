@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -21,6 +22,7 @@ from dsl.elaborate import elaborate
 from dsl.rounding import BLOCKS, round_blocks, round_to
 from dsl.syntax import Algorithm, Name, Program, Read, Schedule
 from dsl.terms import Graph
+from evaluators.process import cores
 from evaluators.target import Target, TargetError, Workload
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -37,6 +39,8 @@ _STORAGE = {
     "i32": "<i4",
 }
 _STORAGE["bool"] = "u1"
+_PIECE = 1 << 20  # values that one thread draws or rounds at a time: 8 MB
+_LARGE = 1 << 24  # from so many values on they are drawn piece by piece: a public size's weights, no check's
 
 
 def generator(seed: int, *labels: object) -> np.random.Generator:
@@ -48,16 +52,38 @@ def generator(seed: int, *labels: object) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little"))
 
 
+def _in_pieces(work: Callable[[int, slice], None], size: int) -> None:
+    """`work` for each piece of so many values, by all cores: NumPy lets go of the interpreter while it computes."""
+    places = [slice(begin, min(begin + _PIECE, size)) for begin in range(0, size, _PIECE)]
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(work, range(len(places)), places))
+
+
+def _bell(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Standard normal values; many of them by a stream for each piece, so that the cores do not change the values."""
+    size = int(np.prod(shape))
+    if size < _LARGE:
+        return rng.standard_normal(shape)
+    values = np.empty(size)
+    streams = rng.spawn(-(-size // _PIECE))
+
+    def fill(number: int, place: slice) -> None:
+        values[place] = streams[number].standard_normal(place.stop - place.start)
+
+    _in_pieces(fill, size)
+    return values.reshape(shape)
+
+
 # Distributions: (shape, dtype, rng) -> values before rounding to the dtype --------------------------
 
 
 def _normal(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
-    return rng.standard_normal(shape)
+    return _bell(shape, rng)
 
 
 def _outlier_channels(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
     """About one channel (index of the last axis) in thirty is ten times larger and far from zero; all have a mean."""
-    values = rng.standard_normal(shape) + 0.5 * rng.standard_normal(shape[-1:])
+    values = _bell(shape, rng) + 0.5 * rng.standard_normal(shape[-1:])
     if not shape:
         return values
     chosen = rng.choice(shape[-1], size=max(1, shape[-1] // 32), replace=False)
@@ -69,12 +95,12 @@ def _large_logits(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) 
     """Each row (last axis) has its own scale, from 1 to 8: products of two such rows reach far beyond exp's range,
     with mild rows beside them, and still fit f16."""
     scale = np.exp2(rng.uniform(0.0, 3.0, size=(*shape[:-1], 1) if shape else ()))
-    return rng.standard_normal(shape) * scale
+    return _bell(shape, rng) * scale
 
 
 def _near_constant(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> Array:
     """Close to one value of either sign far from zero: scores with a large common offset, sums that do not cancel."""
-    return 4.0 * rng.choice([-1.0, 1.0]) + 0.25 * rng.standard_normal(shape)
+    return 4.0 * rng.choice([-1.0, 1.0]) + 0.25 * _bell(shape, rng)
 
 
 DISTRIBUTIONS: dict[str, Callable[[tuple[int, ...], str, np.random.Generator], Array]] = {
@@ -105,7 +131,17 @@ def draw(shape: tuple[int, ...], dtype: str, distribution: str, rng: np.random.G
 
 def representable(values: Array, dtype: str) -> Array:
     """Rounded to what a tensor of the float dtype can hold, as float64; block formats by their blocks."""
-    return round_blocks(values, dtype) if dtype in BLOCKS and values.ndim else round_to(values, dtype)
+    if dtype in BLOCKS and values.ndim:
+        return round_blocks(values, dtype)
+    if values.size < _LARGE:
+        return round_to(values, dtype)
+    flat, rounded = np.ravel(values), np.empty(values.size)
+
+    def fill(_: int, place: slice) -> None:
+        rounded[place] = round_to(flat[place], dtype)
+
+    _in_pieces(fill, values.size)
+    return rounded.reshape(values.shape)
 
 
 def draw_index(shape: tuple[int, ...], extent: int, distribution: str, rng: np.random.Generator) -> Array:

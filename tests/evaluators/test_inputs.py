@@ -8,6 +8,7 @@ import torch
 
 from dsl.parser import parse
 from dsl.rounding import round_to
+from evaluators import inputs as inputs_module
 from evaluators.inputs import (
     DISTRIBUTIONS,
     decode,
@@ -19,6 +20,7 @@ from evaluators.inputs import (
     generator,
     indexed_axes,
     input_shapes,
+    representable,
 )
 from evaluators.target import Target, TargetError, Workload
 
@@ -138,3 +140,23 @@ def test_a_targets_own_inputs_are_rounded_to_the_declared_dtype() -> None:
 def test_a_targets_own_inputs_that_are_wrong_are_the_targets_mistake(make: object, message: str) -> None:
     with pytest.raises(TargetError, match=message):
         draw_inputs(_target(make), PROGRAM.algorithm, SIZES, "normal", generator(0))
+
+
+def test_many_values_are_drawn_and_rounded_by_all_cores_and_stay_the_same(monkeypatch):
+    """Weights of a public size took one core the better part of a minute; the pieces must not depend on the cores."""
+    monkeypatch.setattr(inputs_module, "_LARGE", 1000)
+    monkeypatch.setattr(inputs_module, "_PIECE", 300)
+    drawn = []
+    for cores in (1, 3):
+        monkeypatch.setattr(inputs_module, "cores", lambda cores=cores: cores)
+        for distribution in DISTRIBUTIONS:
+            drawn.append(draw((70, 23), "bf16", distribution, generator(5, distribution)))
+    half = len(drawn) // 2
+    assert all(np.array_equal(one, other) for one, other in zip(drawn[:half], drawn[half:], strict=True))
+    plain = drawn[list(DISTRIBUTIONS).index("normal")]
+    assert np.array_equal(plain, round_to(plain, "bf16")) and len(np.unique(plain)) > 400
+    assert abs(plain.mean()) < 0.1 and abs(plain.std() - 1) < 0.1
+    assert not np.array_equal(plain[:13], plain[13:26]), "each piece has a stream of its own"
+    values = np.random.default_rng(0).standard_normal((70, 23))
+    for dtype in ("bf16", "e4m3", "f16", "f32"):
+        assert np.array_equal(representable(values, dtype), round_to(values, dtype))
