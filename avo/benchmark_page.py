@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from evaluators.benchmark import Benchmark, Interval, Outcome, Row
 
-BEST = "best program of each workload"
+BEST = "best of each workload"
 
 
 def conditions(found: Benchmark) -> str:

@@ -54,7 +54,7 @@ def test_the_best_program_of_each_workload_makes_the_dispatch() -> None:
     assert speed is not None and math.isclose(speed.value, 2.0)
     one = found.speed("one")
     assert one is not None and math.isclose(one.value, 1.0)
-    assert [r[0] for r in summary(found)] == ["one", "two", "lib", "best program of each workload"]
+    assert [r[0] for r in summary(found)] == ["one", "two", "lib", "best of each workload"]
 
 
 def test_a_wrong_program_is_never_dispatched_to_and_half_a_table_has_no_mean() -> None:
@@ -83,7 +83,7 @@ def finished() -> Benchmark:
 
 def test_the_page_names_regime_arms_and_means() -> None:
     said = page(finished())
-    assert "matmul on h200, measured, TFLOP/s" in said and "best program of each workload" in said
+    assert "matmul on h200, measured, TFLOP/s" in said and "best of each workload" in said
     assert "A  one" in said and "2.000 [2.000, 2.000]" in said and "2 rounds" in said
 
 
