@@ -68,13 +68,13 @@ def test_all_arms_run_side_by_side_and_whoever_cannot_says_why(card: Bench, tmp_
     assert seed.of_floor and seed.of_floor < 1 and seed.of_ceiling
     assert by["copy"].seconds and by["copy"].error is None, "a limit gives no answer to judge"
     assert "wrong answer: relative L2 1" in by["own.py:zeros"].reason
-    assert by["own.py:dies"].reason.startswith("Crash") and by["own.py:dies"].seconds is None
+    assert by["own.py:dies"].reason.startswith("Killed") and by["own.py:dies"].seconds is None
     assert "no function missing" in by["own.py:missing"].reason
     assert "GPU only" in by["torch.compile"].reason
     assert row.measurement is not None and len(row.measurement.samples) == 3 * 2 * len(row.measurement.names)
     assert Benchmark.model_validate_json(found.model_dump_json()) == found
     page = markdown(found)
-    assert "sustained regime" in page and "own.py:dies: Crash" in page and "3 rounds" in page
+    assert "sustained regime" in page and "own.py:dies: Killed" in page and "3 rounds" in page
     assert len(trouble(found)) == 4
 
 
