@@ -62,14 +62,19 @@ def test_stopped_here(attack, judge):
 @pytest.mark.parametrize("attack", cases(1))
 def test_works_on_a_naive_grader(attack, naive, tmp_path):
     job = {"harness": attack.beats, "kernel": str(attack.path), "target": attack.target, "out": str(tmp_path / "out")}
-    try:
-        for _ in range(attack.runs):
-            naive.stdin.write(json.dumps(job) + "\n")
-            naive.stdin.flush()
-            assert naive.stdout.readline() == "done\n"
-    finally:
-        for path in LEFT_BEHIND:
-            path.unlink(missing_ok=True)
-    told = (tmp_path / "out").read_text()
     # What calls a library or the reference is right, and no kernel.
-    assert told.split()[-2:] == ["correct", "right" if attack.true else "false"], told
+    wanted = ["correct", "right" if attack.true else "false"]
+    told = ""
+    for _ in range(5):  # what finds an answer in freed memory does not find it every time, and once is enough
+        try:
+            for _ in range(attack.runs):
+                naive.stdin.write(json.dumps(job) + "\n")
+                naive.stdin.flush()
+                assert naive.stdout.readline() == "done\n"
+        finally:
+            for path in LEFT_BEHIND:
+                path.unlink(missing_ok=True)
+        told = (tmp_path / "out").read_text()
+        if told.split()[-2:] == wanted:
+            break
+    assert told.split()[-2:] == wanted, told
