@@ -64,17 +64,20 @@ def test_works_on_a_naive_grader(attack, naive, tmp_path):
     job = {"harness": attack.beats, "kernel": str(attack.path), "target": attack.target, "out": str(tmp_path / "out")}
     # What calls a library or the reference is right, and no kernel.
     wanted = ["correct", "right" if attack.true else "false"]
-    told = ""
-    for _ in range(5):  # what finds an answer in freed memory does not find it every time, and once is enough
-        try:
-            for _ in range(attack.runs):
-                naive.stdin.write(json.dumps(job) + "\n")
-                naive.stdin.flush()
-                assert naive.stdout.readline() == "done\n"
-        finally:
-            for path in LEFT_BEHIND:
-                path.unlink(missing_ok=True)
+    try:
+        for _ in range(attack.runs):
+            naive.stdin.write(json.dumps(job) + "\n")
+            naive.stdin.flush()
+            assert naive.stdout.readline() == "done\n"
         told = (tmp_path / "out").read_text()
-        if told.split()[-2:] == wanted:
-            break
+        for _ in range(5):
+            if told.split()[-2:] == wanted:
+                break
+            # What finds an answer in freed memory finds it in some processes and not in others; one is enough.
+            command = [sys.executable, str(HERE / "naive_harnesses.py"), attack.beats, str(attack.path), attack.target]
+            environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
+            told = subprocess.run(command, stdout=-1, stderr=-2, text=True, env=environment, timeout=120).stdout
+    finally:
+        for path in LEFT_BEHIND:
+            path.unlink(missing_ok=True)
     assert told.split()[-2:] == wanted, told
