@@ -47,17 +47,22 @@ def repaired(source: str, complaints: Complaints) -> tuple[str, list[Change]]:
     text that did not parse does; so the result is never worse.
     """
     changes: list[Change] = []
+    written: set[str] = set()
     for _ in range(ROUNDS):
         errors = _errors(complaints(source))
-        edits = _apart([e for d in errors for e in _edits(d, source)])
-        if not edits:
-            break
-        text = _applied(source, edits)
-        if not _better(errors, _errors(complaints(text))):  # one of them was no help: which?
-            edits, text = _those_that_help(source, edits, errors, complaints)
-            if not edits:
-                break
         rows = source.split("\n")
+        # What a repair has just written, another does not take away: that would delete what the user meant.
+        found = [e for d in errors for e in _edits(d, source) if e.new or rows[e.row][e.start : e.end] not in written]
+        edits = _apart(found)
+        # Each by itself: among good ones a bad one would pass. All at once only where none helps alone.
+        kept, text = _those_that_help(source, edits, errors, complaints)
+        if not kept:
+            text = _applied(source, edits)
+            if not edits or not _better(errors, _errors(complaints(text))):
+                break
+            kept = edits
+        edits = kept
+        written |= {e.new.strip() for e in edits if e.new}
         changes += [Change(e.row + 1, e.rule, rows[e.row][e.start : e.end], e.new) for e in edits]
         source = text
     return source, changes

@@ -62,12 +62,12 @@ def in_float64(function: Callable[..., Any]) -> Callable[..., Any]:
     def exact(*args: Any, **kwargs: Any) -> Any:
         import torch
 
-        from avo.importing.float64 import Float64
+        from avo.importing.float64 import Float64, NormEps
 
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            with Float64():
+            with NormEps(), Float64():
                 return function(*args, **kwargs)
         finally:
             torch.set_default_dtype(before)

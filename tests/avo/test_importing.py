@@ -114,6 +114,7 @@ y1 = mean[n](y * y)
 OTHERS = (
     *("window", "layernorm", "fused_rmsnorm", "block", "cross_entropy_rows", "rope_pairs", "embedding", "decode"),
     *("fp8_rows", "int4_like", "batch_norm", "pooled", "depthwise", "in_place_within"),
+    "rmsnorm_as_torch_has_it",
 )
 SLOWER = (
     *("alibi", "softcap", "attention_layer", "linear_cross_entropy", "conv", "head_norm", "packed_attention"),
