@@ -25,7 +25,7 @@ def check_archive(archive: Archive) -> list[str]:
     """Every fault that is found, in words; none where the archive is whole. Reads everything, changes nothing.
 
     The database's own check, references between rows, each text against its SHA-256, each document against its search
-    keys, parents before children.
+    keys, parents before children, verdicts on the program that has them.
     """
     found: list[str] = []
     with archive.database.reading() as connection:
@@ -44,6 +44,14 @@ def check_archive(archive: Archive) -> list[str]:
             f"candidate {run}/{k} has the parent {run}/{parent}, which is not before it"
             for run, k, parent in connection.execute(late)
         ]
+        judged = select(candidates.c.run_id, candidates.c.k, candidates.c.digest, evaluations.c.digest.label("judged"))
+        others = judged.join(evaluations, candidates.c.evaluation_id == evaluations.c.id)
+        found += _few(
+            [
+                f"candidate {row.run_id}/{row.k} is {row.digest[:8]}, and its verdict is on {row.judged[:8]}"
+                for row in connection.execute(others.where(candidates.c.digest != evaluations.c.digest))
+            ]
+        )
     return found
 
 

@@ -159,11 +159,13 @@ def test_check_names_what_is_wrong(full: Archive) -> None:
     raw.execute("DELETE FROM documents WHERE evaluation_id = 3")
     raw.execute("UPDATE parents SET parent_k = 2 WHERE run_id = 2 AND k = 2 AND position = 1")
     raw.execute("UPDATE candidates SET evaluation_id = 77 WHERE run_id = 2 AND k = 1")
+    raw.execute("UPDATE candidates SET digest = 'deadbeef' || digest WHERE run_id = 1 AND k = 1")
     raw.commit()
     raw.close()
     told = "\n".join(check_archive(full))
     for part in (
         "is damaged",
+        "candidate 1/1 is deadbeef, and its verdict is on",
         "predicted differ",
         "cannot be read",
         "lost its evidence",
