@@ -172,4 +172,8 @@ def as_stored(text: str) -> str:
 
 
 def unpack(body: bytes | None) -> str:
-    return "" if body is None else zlib.decompress(body).decode("utf-8")
+    """The text that was packed. Raises ArchiveError where the bytes are not what was written."""
+    try:
+        return "" if body is None else zlib.decompress(body).decode("utf-8")
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise ArchiveError("a text in this archive is damaged; `avo archive check` says which") from error

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, Select, case, exists, func, literal, sel
 
 from archive import holder as holders
 from archive.database import unpack
+from archive.errors import ArchiveError
 from archive.records import Booking, Candidate, Exchange, Outline, Run, Spend
 from archive.tables import candidates, documents, evaluations, journal, ledger, parents, reviews, runs, sessions, texts
 from evaluators.evaluation import Score, Status
@@ -140,6 +141,16 @@ def with_parents(connection: Connection, rows: list[Row[Any]]) -> list[Candidate
     return [_candidate(row, tuple(found[row.k])) for row in rows]
 
 
+def _status(row: Row[Any]) -> Status:
+    try:
+        return Status(row.status)
+    except ValueError as error:
+        raise ArchiveError(
+            f"candidate {row.run_id}/{row.k} has the status {row.status!r}, which is none: this archive is damaged; "
+            "`avo archive check` says where"
+        ) from error
+
+
 def _candidate(row: Row[Any], parents: tuple[int, ...]) -> Candidate:
     return Candidate(
         run=row.run_id,
@@ -152,7 +163,7 @@ def _candidate(row: Row[Any], parents: tuple[int, ...]) -> Candidate:
         proposed_at=row.proposed_at,
         reused=bool(row.reused),
         evaluation_id=row.evaluation_id,
-        status=Status(row.status) if row.status is not None else None,
+        status=_status(row) if row.status is not None else None,
         mode=row.mode or "none",
         failed_gate=row.failed_gate,
         message=row.message or "",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +63,7 @@ def _bad_texts(connection: Connection) -> list[str]:
     for row in connection.execute(select(texts).execution_options(yield_per=500)):
         try:
             whole = hashlib.sha256(unpack(row.body).encode("utf-8")).hexdigest() == row.sha256
-        except (zlib.error, UnicodeDecodeError):
+        except ArchiveError:
             whole = False
         if not whole:
             found.append(f"the text {row.sha256[:12]} is damaged")

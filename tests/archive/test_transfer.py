@@ -209,3 +209,14 @@ def test_a_promotion_travels_and_is_kept_while_its_candidate_is(tmp_path: Path) 
     with open_archive(tmp_path / "b.db") as other:
         import_archive(other, lines, "lines")
         assert other.promotions(1)["a" * 16] == ok(0.6)
+
+
+def test_what_is_damaged_is_told_as_such(full: Archive) -> None:
+    """`avo report` called a damaged text a bug in avo."""
+    raw = sqlite3.connect(full.where)
+    raw.execute("UPDATE texts SET body = x'00' WHERE sha256 = (SELECT text_sha FROM candidates WHERE k = 0 LIMIT 1)")
+    raw.execute("UPDATE evaluations SET status = 'ok2'")
+    raw.commit()
+    raw.close()
+    with pytest.raises(ArchiveError, match="damaged; `avo archive check` says"):
+        full.candidates(1)
