@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dsl.diagnostics import Diagnostic, nearest
-from dsl.syntax import Algorithm, Binary, Bool, Call, Expr, Name, Number, Read, Span, Unary
+from dsl.syntax import Algorithm, AxisIn, Binary, Bool, Call, Expr, Name, Number, Read, Span, Unary
 from dsl.terms import BLOCK_DTYPES, DTYPES, INTEGERS, Graph, Term
 
 UNARY = [
@@ -208,9 +208,7 @@ class Expressions:
         x = self.expr(e.args[0])
         axes, within = [], []
         for a in e.axes or ():
-            if a.axis not in g.axes:
-                self.unknown("axis", a.axis, tuple(g.axes), a.span)
-                raise Stop
+            self.known_axis(a)
             if a.axis not in x.axes:
                 self.error(
                     "axis-absent",
@@ -219,14 +217,7 @@ class Expressions:
                     legal="an axis of the operand: " + " ".join(x.axes),
                 )
                 raise Stop
-            if a.within is not None and not g.coarse_over(a.within, a.axis):
-                self.error(
-                    "not-a-block",
-                    f"`{a.within}` is not coarse over `{a.axis}`",
-                    a.span,
-                    fix=f"axis {a.within} = {a.axis} // 64",
-                )
-                raise Stop
+            self.true_block(a)
             axes.append(a.axis)
             within.append(a.within or "")
         over, blocks = tuple(axes), tuple(within)
@@ -244,6 +235,23 @@ class Expressions:
             return g.map("/", g.reduce("sum", x, over, blocks), count)
         return g.reduce(f, x, over, blocks, accumulator)
 
+    def known_axis(self, a: AxisIn) -> None:
+        """The axis in a bracket exists, or it is said which do and `Stop` raised."""
+        if a.axis not in self.graph.axes:
+            self.unknown("axis", a.axis, tuple(self.graph.axes), a.span)
+            raise Stop
+
+    def true_block(self, a: AxisIn) -> None:
+        """`a / within`: that axis is made of blocks of this one, or `Stop` is raised."""
+        if a.within and not self.graph.coarse_over(a.within, a.axis):
+            self.error(
+                "not-a-block",
+                f"`{a.within}` is not coarse over `{a.axis}`",
+                a.span,
+                fix=f"axis {a.within} = {a.axis} // 64",
+            )
+            raise Stop
+
     def members(self, axis: str, block: str) -> Term:
         """How many of `axis` a reduction meets: its extent, or the block's real length (rule 5)."""
         g = self.graph
@@ -256,9 +264,7 @@ class Expressions:
     def bracketed(self, e: Call) -> Term:
         g, f = self.graph, e.function
         for a in e.axes or ():
-            if a.axis not in g.axes:
-                self.unknown("axis", a.axis, tuple(g.axes), a.span)
-                raise Stop
+            self.known_axis(a)
         axes = tuple(a.axis for a in e.axes or ())
         if f in SELECTIONS:
             self.arity(e, 2)
@@ -279,14 +285,7 @@ class Expressions:
             if len(axes) != 1 or a.axis not in x.axes:
                 self.error("axis-absent", f"{f} takes one axis of its operand", e.span, legal=" ".join(x.axes))
                 raise Stop
-            if a.within and not g.coarse_over(a.within, a.axis):
-                self.error(
-                    "not-a-block",
-                    f"`{a.within}` is not coarse over `{a.axis}`",
-                    a.span,
-                    fix=f"axis {a.within} = {a.axis} // 64",
-                )
-                raise Stop
+            self.true_block(a)
             if f == "runsum" and a.within:  # the sum up to the end of each block
                 x = g.reduce("sum", x, axes, (a.within,))
                 return g.make("scan", (x,), (f, a.within, ""), x.axes, x.dtype if x.dtype == "i32" else "f32")
