@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from evaluators.target import Target
 
 _BEAT_S = 5.0
-_LOOK_S = 0.5  # how often a process of several looks at what the others did
+_LOOK_S = 0.5  # how often a process looks for others at its run, and at what they did
 SEED_AGENT = "seed"
 
 
@@ -183,7 +183,7 @@ class Loop:
             if interrupts.requested:
                 self._stop("interrupted")
                 self._quit.set()
-            if now - look > (_LOOK_S if self._others or self._behind or not self._writer.holds else _BEAT_S):
+            if now - look > _LOOK_S:
                 self._look()
                 look = time.monotonic()
             self._start_what_may_start()
