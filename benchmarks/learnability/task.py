@@ -197,16 +197,16 @@ def declares(name: str, dtype: str) -> Demand:
     return check
 
 
-def quantised(*targets: str) -> Demand:
-    """Each pair of names is the result of a `quantize` to int8."""
+def quantised(*targets: str, dtype: str = "int8") -> Demand:
+    """Each pair of names is the result of a `quantize` to this dtype."""
 
     def check(program: Program) -> str:
         made = {
             " ".join(t.name for t in s.targets)
             for s in program.algorithm.statements
-            if isinstance(s.value, Call) and s.value.function == "quantize" and Name("int8") in s.value.args
+            if isinstance(s.value, Call) and s.value.function == "quantize" and Name(dtype) in s.value.args
         }
-        return "; ".join(f"`{pair}` was to come from `quantize(..., int8)`" for pair in targets if pair not in made)
+        return "; ".join(f"`{pair}` was to come from `quantize(..., {dtype})`" for pair in targets if pair not in made)
 
     return check
 

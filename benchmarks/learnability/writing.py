@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from task import Task, declares, directive, kernels, number_of_kernels
+from task import Task, declares, directive, kernels, number_of_kernels, quantised
 
 Array = NDArray[Any]
 _ERF = np.vectorize(math.erf, otypes=[np.float64])
@@ -71,7 +71,7 @@ def blocks_of(x: Array, size: int) -> list[Array]:
     return [x[:, at : at + size] for at in range(0, x.shape[1], size)]
 
 
-def quantised(i: dict[str, Array]) -> dict[str, Array]:
+def e4m3_blocks(i: dict[str, Array]) -> dict[str, Array]:
     scale = np.stack([np.abs(b).max(axis=1) / 448 for b in blocks_of(i["x"], 128)], axis=1)
     return {"q": i["x"] / np.repeat(scale, 128, axis=1)[:, : i["x"].shape[1]], "s": scale}
 
@@ -218,7 +218,7 @@ WRITING = (
         "Quantise x to e4m3 in blocks of 128 along k: one scale s for each row and block, the largest magnitude of "
         "the block over 448, and q = x / s.",
         "in x[m k] bf16\nout q[m k] e4m3, s[m kb] f32",
-        quantised,
+        e4m3_blocks,
         ({"m": 3, "k": 300},),
     ),
     Task(
@@ -229,5 +229,25 @@ WRITING = (
         lambda i: {"y": softmax(i["x"])},
         ROWS,
         demands=(directive("tile r=1 c=all"), directive("warps 8"), directive("warps 16", chip="gfx942")),
+    ),
+    Task(
+        "mxfp4_product",
+        "The product of x and the transpose of w, both in mxfp4 (4-bit numbers with a scale for each block of 32 along "
+        "k): w comes so; x is rounded to mxfp4 under the name xq. Schedule: tiles of 128 by 128 over m and n, k "
+        "streamed in blocks of 256.",
+        "in x[m k] bf16, w[n k] mxfp4\nout y[m n] bf16",
+        lambda i: {"y": i["x"] @ i["w"].T},
+        MATMUL,
+        demands=(declares("xq", "mxfp4"), directive("tile m=128 n=128 k=256")),
+    ),
+    Task(
+        "nvfp4_two_scales",
+        "The weight is w * ws, w in nvfp4, ws a number. x is quantised to nvfp4 with one scale of the whole tensor "
+        "beside those of the blocks, its largest magnitude over 2688 (names xq, xs). y is x times the transpose of "
+        "the weight, from xq, xs, w and ws.",
+        "in x[m k] bf16, w[n k] nvfp4, ws[] f32\nout y[m n] bf16",
+        lambda i: {"y": i["x"] @ i["w"].T * i["ws"]},
+        MATMUL,
+        demands=(quantised("xq xs", dtype="nvfp4"),),
     ),
 )

@@ -96,7 +96,7 @@ def functions() -> dict[str, str]:
         "several": ", ".join(f"`{s}`" for s in several),
         "reductions": " ".join(reductions),
         "collectives": ", ".join(f"`{form(f)}`" for f in COLLECTIVES),
-        "limits": " ".join(f"{k} {v:g}" for k, v in LIMITS.items() if k not in LOWERED_LATER),
+        "limits": " ".join(f"{k} {v:g}" for k, v in LIMITS.items()),
     }
 
 
