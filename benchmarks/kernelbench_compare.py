@@ -10,7 +10,7 @@ down and nine variants of each, one knob or two away, are lowered by avo; both h
 KernelBench: `eval_kernel_against_ref` on its own problem `1_Square_matrix_multiplication_`, in process, as its scripts
 do by default: 5 trials for correctness, 100 timed calls, then 100 of the reference. avo: the gates of `avo evolve` to
 correctness; then, in place of the race, which only has to say who is faster, each candidate gets an interval of its
-own: four segments of 10 ms untimed and 15 ms timed calls back to back, the first left out, for what ran before still
+own: four segments of 5 ms untimed and 15 ms timed calls back to back, the first left out, for what ran before still
 sets its clock, and more of them until Student's 95% interval of the others is within +-2%.
 
 `ordinary` checks as the judge does: five small sizes with tails, each with a fresh seed and another distribution, and
@@ -137,7 +137,7 @@ def _source(text: str, wanted: Target) -> tuple[str, str]:
 # avo ------------------------------------------------------------------------------------------------------------------
 
 
-OWN = Regime("own interval", untimed_s=0.010, timed_s=0.015)
+OWN = Regime("own interval", untimed_s=0.005, timed_s=0.015)
 SEGMENTS, MOST_VISITS = 4, 4
 
 
@@ -245,11 +245,12 @@ def evaluator(checkout: Path) -> Any:
 
 
 def commit(checkout: Path) -> str:
-    """Of the checkout; of a copy, what its file COMMIT says."""
+    """Of the checkout; of a copy, what its file COMMIT says. A copy inside of another repository is not that one."""
     if (checkout / "COMMIT").is_file():
         return (checkout / "COMMIT").read_text().strip()
-    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    command = ["git", "-C", str(checkout), "rev-parse", "--show-toplevel", "HEAD"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    return said[1] if len(said) == 2 and Path(said[0]).samefile(checkout) else "unknown"
 
 
 def through_kernelbench(checkout: Path, sources: list[dict[str, str]], minutes: float, out: Path) -> None:
