@@ -239,6 +239,11 @@ CASES: dict[str, tuple[str, str, str]] = {
     "gemm_128": (GEMM, "bf16", edited(GEMM_SCHEDULE, tile="tile m=128 n=128 k=64", stream="stream k stages=4")),
     "matmul": (MATMUL, "bf16", GEMM_SCHEDULE),
     "fp8": (FP8, "e4m3", edited(GEMM_SCHEDULE, tile="tile m=128 n=256 k=128")),
+    "fp8_g4": (FP8, "e4m3", edited(GEMM_SCHEDULE, tile="tile m=128 n=256 k=128", order="order grouped(4)")),
+    "fp8_k64": (FP8, "e4m3", edited(GEMM_SCHEDULE, stream="stream k stages=6")),
+    "fp8_square": (FP8, "e4m3", edited(GEMM_SCHEDULE, tile="tile m=128 n=128 k=128", stream="stream k stages=5")),
+    "fp8_tall": (FP8, "e4m3", edited(GEMM_SCHEDULE, tile="tile m=256 n=128 k=128")),
+    "fp8_once": (FP8, "e4m3", edited(GEMM_SCHEDULE, tile="tile m=128 n=256 k=128", persistent=None)),
     "matmul_k128": (MATMUL, "bf16", edited(GEMM_SCHEDULE, tile="tile m=128 n=128 k=128", stream="stream k stages=3")),
 }
 FIRST = ("attention", "in_order", "shared_q", "lazy", "n64", "one_group", "gemm", "gemm_128")

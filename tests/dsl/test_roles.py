@@ -128,7 +128,7 @@ def test_every_tile_is_computed_once_and_programs_end_together(
     b: int, h: int, m: int, n: int, causal: bool, together: int, programs: int
 ) -> None:
     source = lowered(SM90).source
-    head = source.index("@functools")
+    head = source.index("@functools.lru_cache")
     functions = (
         source[head : source.index("@gluon.jit", head)] + source[source.index("def shared_out") :].split("\n\n\n")[0]
     )

@@ -3,6 +3,8 @@
     c = relu(sum[k](a * b) + bias)
 """
 
+import functools
+
 import torch
 import triton
 from triton.experimental import gluon
@@ -22,9 +24,15 @@ write = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_share
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 
 
-def tiles_of(x, block, dtype):
+@functools.cache
+def layout_of(block, dtype):
+    """Found once: it takes longer than the rest of a descriptor, and kernels of 0.1 ms wait for the host."""
+    return gl.NVMMASharedLayout.get_default_for(block, dtype)
+
+
+def tiles_of(x, *block, dtype):
     """A tensor as tiles that are copied into shared memory, as matrix products want them there."""
-    return TileDescriptor.from_tensor(x, block, gl.NVMMASharedLayout.get_default_for(block, dtype))
+    return TileDescriptor.from_tensor(x, list(block), layout_of(block, dtype))
 
 
 @gluon.jit
@@ -202,10 +210,10 @@ def gemm(a, b, bias):
     device = torch.cuda.get_device_properties(a.device) if a.is_cuda else None
     programs = min(device.multi_processor_count if device else 4, triton.cdiv(M, 128) * triton.cdiv(N, 256))
     gemm_kernel[(programs,)](
-        tiles_of(a, [128, 64], gl.bfloat16),
-        tiles_of(b, [64, 256], gl.bfloat16),
+        tiles_of(a, 128, 64, dtype=gl.bfloat16),
+        tiles_of(b, 64, 256, dtype=gl.bfloat16),
         bias,
-        tiles_of(c, [64, 256], gl.bfloat16),
+        tiles_of(c, 64, 256, dtype=gl.bfloat16),
         M,
         K,
         N,

@@ -28,9 +28,15 @@ write = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_share
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 
 
-def tiles_of(x, block, dtype):
+@functools.cache
+def layout_of(block, dtype):
+    """Found once: it takes longer than the rest of a descriptor, and kernels of 0.1 ms wait for the host."""
+    return gl.NVMMASharedLayout.get_default_for(block, dtype)
+
+
+def tiles_of(x, *block, dtype):
     """A tensor as tiles that are copied into shared memory, as matrix products want them there."""
-    return TileDescriptor.from_tensor(x, block, gl.NVMMASharedLayout.get_default_for(block, dtype))
+    return TileDescriptor.from_tensor(x, list(block), layout_of(block, dtype))
 
 
 @gluon.jit
@@ -436,10 +442,10 @@ def attention(q, k, v, causal):
     programs = min(device.multi_processor_count if device else 4, B * H * triton.cdiv(M, 128))
     scale = 1.4426950408889634 * (1.0 / math.sqrt(D))
     attention_kernel[(programs,)](
-        tiles_of(q, [1, 1, 64, D], gl.bfloat16),
-        tiles_of(k, [1, 1, 128, D], gl.bfloat16),
-        tiles_of(v, [1, 1, 128, E], gl.bfloat16),
-        tiles_of(o, [1, 1, 64, E], gl.bfloat16),
+        tiles_of(q, 1, 1, 64, D, dtype=gl.bfloat16),
+        tiles_of(k, 1, 1, 128, D, dtype=gl.bfloat16),
+        tiles_of(v, 1, 1, 128, E, dtype=gl.bfloat16),
+        tiles_of(o, 1, 1, 64, E, dtype=gl.bfloat16),
         scale,
         B,
         H,

@@ -40,6 +40,7 @@ REGISTERS = 65536  # of one SM
 FREE = ("extent", "together")  # arguments that no kernel is compiled anew for: compiling takes seconds
 
 IMPORTS = (
+    "import functools",
     """\
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -58,9 +59,15 @@ write = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_share
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 
 
-def tiles_of(x, block, dtype):
+@functools.cache
+def layout_of(block, dtype):
+    \"\"\"Found once: it takes longer than the rest of a descriptor, and kernels of 0.1 ms wait for the host.\"\"\"
+    return gl.NVMMASharedLayout.get_default_for(block, dtype)
+
+
+def tiles_of(x, *block, dtype):
     \"\"\"A tensor as tiles that are copied into shared memory, as matrix products want them there.\"\"\"
-    return TileDescriptor.from_tensor(x, block, gl.NVMMASharedLayout.get_default_for(block, dtype))""",
+    return TileDescriptor.from_tensor(x, list(block), layout_of(block, dtype))""",
 )
 
 
@@ -153,7 +160,10 @@ def specialised_kernel(k: TileKernel, hw: Hardware, untried: bool = False) -> Pr
     imports: tuple[str, ...] = IMPORTS
     if tensor_memory:
         at = "from triton.experimental.gluon.nvidia.hopper import"
-        imports = (IMPORTS[0].replace(WGMMA, "").replace(at, f"{tensor.IMPORT}\n{at}"),)
+        imports = (
+            *IMPORTS[:-1],
+            IMPORTS[-1].replace(WGMMA, "").replace(at, f"{tensor.IMPORT}\n{at}"),
+        )
         notes.append(tensor.LABEL)
     if uneven(plan):
         definitions["shared_out"] = SHARED_OUT
@@ -335,7 +345,7 @@ def _own_rows(plan: Plan, tensor: str) -> bool:
 def _descriptor(plan: Plan, a: Argument) -> str:
     own = _own_rows(plan, a.of)
     block = ", ".join(str(plan.rows) if own and x == plan.split else block_of(plan.kernel, x) for x in a.block)
-    return f"tiles_of({a.of}, [{block}], gl.{GLUON_TYPES[a.dtype]})"
+    return f"tiles_of({a.of}, {block}, dtype=gl.{GLUON_TYPES[a.dtype]})"
 
 
 GLUON_TYPES = {
