@@ -1,8 +1,9 @@
 """What judging raw Python costs, by layer and by level of the sandbox: `python benchmarks/raw_cost.py`, and
 `--hw h200` with two public sizes timed, where such a device is here.
 
-The same honest kernel is judged again and again with the template warm; the least of the repeats is shown, since other
-work only adds. "oracle" is the judge's own arithmetic, in this process, and no cost of isolation.
+The same honest kernel is judged again and again with the pool warm: its processes wait, and what is made ready for the
+next and cleared away of the last ("beside") is in no judgement. The least of the repeats is shown, since other work
+only adds. "oracle" is the judge's own arithmetic, in this process, and no cost of isolation.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from evaluators.pool import Session, WorkerPool
 from evaluators.targets import target
 
 KERNELS = Path(__file__).resolve().parents[1] / "tests" / "integrity" / "honest"
-LAYERS = ("copy and confinement", "load", "calls", "steps of a call", "oracle", "end", "whole judgement")
+LAYERS = ("copies (beside)", "load", "calls", "steps of a call", "oracle", "end (beside)", "whole judgement")
 TASKS = {
-    **{"raw_load": "load", "raw_run": "calls", "raw_tape": "steps of a call", "raw_play": "steps of a call"},
+    **{"raw_load": "load", "raw_run": "calls", "raw_look": "calls"},
+    **{"raw_tape": "steps of a call", "raw_play": "steps of a call"},
     **{"raw_put": "inputs of timed calls", "raw_time": "timed calls"},
 }
-DEVICE_LAYERS = (*LAYERS[:4], "drawing for timed calls", "inputs of timed calls", "timed calls", *LAYERS[4:])
+DEVICE_LAYERS = (*LAYERS[:4], "drawing (beside)", "inputs of timed calls", "timed calls", *LAYERS[4:])
 
 
 def main() -> None:
@@ -56,12 +58,12 @@ def main() -> None:
     copy, call, right = WorkerPool._copy, Session.call, raw.right
 
     def timed_copy(self: WorkerPool, kind: str):  # type: ignore[no-untyped-def]
-        with booked("copy and confinement"):
+        with booked("copies (beside)"):
             worker = copy(self, kind)
         dispose = worker.dispose
 
         def timed_dispose() -> None:
-            with booked("end"):
+            with booked("end (beside)"):
                 dispose()
 
         worker.dispose = timed_dispose  # type: ignore[method-assign]
@@ -78,7 +80,7 @@ def main() -> None:
     draw = timed_inputs.TimedInputs.__init__
 
     def timed_draw(self: timed_inputs.TimedInputs, *rest) -> None:  # type: ignore[no-untyped-def]
-        with booked("drawing for timed calls"):
+        with booked("drawing (beside)"):
             draw(self, *rest)
 
     WorkerPool._copy, Session.call = timed_copy, timed_call  # type: ignore[method-assign]
@@ -97,21 +99,24 @@ def main() -> None:
             judge = raw_device.RawDeviceEvaluator(chip, sizes=given.sizes)
         with judge:
             began = time.perf_counter()
-            judge._pool.warm((f"raw-{level}{'' if given.hw == 'cpu' else '-device'}",), wait=True)
+            judge._pool.warm((judge._kind,), wait=True)
             start = time.perf_counter() - began
+            judge._pool.prepare(judge._kind, judge._processes)
             rows: list[dict[str, float]] = []
             for _ in range(given.repeats):
+                judge._pool.settled()  # children wait, as a warm pool has them
                 spent.clear()
                 counts.clear()
                 with booked("whole judgement"):
                     found = judge.evaluate(text, job, chip)
+                judge._pool.settled()
                 if found.status != "ok":
                     print(f"{found.status}: {found.message}")
                 rows.append(dict(spent))
         table[level] = {layer: min(r.get(layer, 0.0) for r in rows) for layer in layers} | {"template": start}
         table[level]["median"] = statistics.median(r["whole judgement"] for r in rows)
         calls = counts["calls"]
-    print(f"{given.kernel}, {calls} calls, {counts['copy and confinement']} processes; milliseconds, least of repeats")
+    print(f"{given.kernel}, {calls} calls, {counts['copies (beside)']} processes; milliseconds, least of repeats")
     print(f"{'':28}" + "".join(f"{level:>14}" for level in table))
     for layer in (*layers, "median", "template"):
         name = {"median": "whole judgement (median)", "template": "template, once"}.get(layer, layer)

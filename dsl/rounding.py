@@ -95,9 +95,27 @@ def round_to(array: NDArray, dtype: str) -> NDArray:
             return x.astype(np.float32).astype(np.float64)
         if dtype == "f16":
             return x.astype(np.float16).astype(np.float64)
-        _, exponent = np.frexp(x)  # |x| in [2**(exponent-1), 2**exponent)
-        quantum = np.maximum(exponent - 1, f.smallest_exponent) - f.mantissa
-        y = np.ldexp(np.rint(np.ldexp(x, -quantum)), quantum)
+        y = _nearest(x, f)
         if f.saturates:
             return np.clip(y, -f.largest, f.largest)
         return np.where(np.abs(y) > f.largest, np.copysign(np.inf, y), y)
+
+
+def _nearest(x: NDArray, f: Format) -> NDArray:
+    """To `f.mantissa` bits, and to no less than the smallest subnormal, in whatever range: on the bits of the float64,
+    where adding just under half of what is cut off carries as it should, and all of half where the rest is odd."""
+    cut = np.int64(52 - f.mantissa)
+    bits = np.ascontiguousarray(x).view(np.int64)
+    rounded = bits >> cut
+    rounded &= 1
+    rounded += bits
+    rounded += (np.int64(1) << (cut - 1)) - 1
+    rounded &= ~((np.int64(1) << cut) - 1)
+    y = rounded.view(np.float64).reshape(x.shape)
+    size = np.abs(x)
+    rare = (size < 2.0**f.smallest_exponent) | ~(size < np.inf)
+    if rare.any():
+        few = x[rare]
+        finest = 2.0 ** (f.smallest_exponent - f.mantissa)
+        y[rare] = np.where(np.isfinite(few), np.rint(few / finest) * finest, few)
+    return y

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from evaluators.worker import KINDS, TASKS
 __all__ = ["Crash", "OutOfMemory", "Reply", "TaskError", "Timeout", "Unavailable", "WorkerFailure", "WorkerPool"]
 
 _PREFIX = "avo-workers-"
+_PAUSE_S = 0.05
 _SAFE = ("plain", "compile", "interpret")  # kinds in which no code of a candidate runs that could end its process
 _HEADER = 1 << 20  # bytes of what one candidate's process says beside its tensors
 
@@ -132,6 +133,9 @@ class WorkerPool:
         self._wake: tuple[int, int] | None = None
         self._count = 0
         self._copies: set[WorkerProcess] = set()
+        self._spare: dict[str, list[WorkerProcess]] = {}
+        self._helpers: set[threading.Thread] = set()
+        self._one_at_a_time = threading.Lock()
 
     # -- for callers -----------------------------------------------------------------------------------------------
 
@@ -196,8 +200,9 @@ class WorkerPool:
 
     @contextlib.contextmanager
     def session(self, kind: str) -> Iterator[Session]:
-        """A copy of this kind's template (`raw-LEVEL`), for one candidate alone."""
-        worker = self._copy(kind)
+        """A copy of this kind's template (`raw-LEVEL`), for one candidate alone. At the end it is killed; its remains
+        (a device's context, a folder) are cleared away beside what comes next."""
+        worker = self._spared(kind) or self._copy(kind)
         try:
             yield Session(worker, self._memory_bytes)
         except WorkerFailure as failure:
@@ -205,9 +210,62 @@ class WorkerPool:
                 raise Unavailable("the worker pool was closed during the call") from None
             raise
         finally:
-            worker.dispose()
+            worker.strike()
+            self._help(self._clear, worker)
+
+    def prepare(self, kind: str, n: int) -> None:
+        """Has `n` copies of this kind waiting, confined and without a candidate, for the sessions to come. Returns at
+        once; what goes wrong, the session that wants one will say."""
+        self._help(self._prepare, kind, n)
+
+    def settled(self) -> None:
+        """Returns when nothing is prepared or cleared away any more: before times are taken."""
+        for helper in list(self._helpers):
+            helper.join()
+
+    def _prepare(self, kind: str, n: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, _PAUSE_S)  # who judges one candidate alone closes now
+        with contextlib.suppress(WorkerFailure), self._one_at_a_time:
+            while not self._closed and len(self._spare.get(kind, ())) < n:
+                worker = self._copy(kind)
+                with self._changed:
+                    self._spare.setdefault(kind, []).append(worker)
+
+    def _spared(self, kind: str) -> WorkerProcess | None:
+        """One that waits, or that is on its way."""
+        if not self._spare.get(kind):
+            with self._one_at_a_time:
+                pass
+        while True:
             with self._changed:
-                self._copies.discard(worker)
+                waiting = self._spare.get(kind)
+                if not waiting:
+                    return None
+                worker = waiting.pop(0)
+            if worker.alive():
+                return worker
+            self._clear(worker)
+
+    def _clear(self, worker: WorkerProcess) -> None:
+        worker.dispose()
+        with self._changed:
+            self._copies.discard(worker)
+
+    def _help(self, work: Callable[..., None], *given: Any) -> None:
+        """Does it in a thread that `close` waits for."""
+
+        def run() -> None:
+            try:
+                work(*given)
+            finally:
+                with self._changed:
+                    self._helpers.discard(thread)
+
+        thread = threading.Thread(target=run, name="avo pool helper", daemon=True)
+        with self._changed:
+            self._helpers.add(thread)
+        thread.start()
 
     def _copy(self, kind: str) -> WorkerProcess:
         while True:
@@ -393,6 +451,9 @@ class WorkerPool:
         for worker in busy:
             worker.kill()  # its thread sees the end of the channel and disposes of it
         for worker in idle:
+            worker.dispose()
+        self.settled()
+        for worker in [w for waiting in self._spare.values() for w in waiting]:
             worker.dispose()
         for fd in wake or ():
             os.close(fd)

@@ -201,6 +201,12 @@ class WorkerProcess:
             self._reap()
             self._killed = True
 
+    def strike(self) -> None:
+        """KILL to its process group and every descendant, without a wait: `kill` has still to be called."""
+        with self._killing:
+            if not self._killed:
+                self._signal(signal.SIGKILL, descendants(self.pid))
+
     def dispose(self) -> None:
         """Kills it and gives back what it held here: its directory and our ends of its channels."""
         self.kill()

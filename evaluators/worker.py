@@ -30,6 +30,7 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "interpret": ("interpret", "evaluators.cpu", "interpret_task"),
     "raw_load": ("raw", "evaluators.integrity.child", "load_task"),
     "raw_run": ("raw", "evaluators.integrity.child", "run_task"),
+    "raw_look": ("raw", "evaluators.integrity.child", "look_task"),
     "raw_tape": ("raw", "evaluators.integrity.child", "tape_task"),
     "raw_play": ("raw", "evaluators.integrity.child", "play_task"),
     "raw_put": ("raw", "evaluators.integrity.child", "put_task"),

@@ -46,6 +46,7 @@ class _State:
     # An input of a name, dtype and shape is always the same tensor at the same address, with other bytes.
     held: dict[tuple[str, str, tuple[int, ...]], tuple[torch.Tensor, Zone]] = {}  # noqa: RUF012
     before: list[tuple[int, torch.Tensor, bytes]] = []  # noqa: RUF012  outputs of the calls before, by place
+    last: list[tuple[int, torch.Tensor, bytes]] = []  # noqa: RUF012  those of the last call, in place too
     calls: Calls
     launches: Launches
     device: Device | None = None  # where the candidate runs on one
@@ -222,8 +223,6 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
         return {"odd": odd}, []
     described = [withheld(o, payload["most"]) or _describe(o, arena, zones) for o in outputs]
     seconds = time.perf_counter() - began
-    if _State.path:  # a candidate is here, which may write late
-        time.sleep(SETTLE_S)
     late = [i for i, (o, (row, data)) in enumerate(zip(outputs, described, strict=True)) if _moved(o, row, data)]
     before = [kept for kept in _State.before if not any(kept is late_one for late_one in tardy)]
     reused = [kept for kept in before if _bytes(kept[1]) != kept[2]]
@@ -233,9 +232,10 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
     fresh = [
         (i, o, data)
         for i, (o, (row, data)) in enumerate(zip(outputs, described, strict=True))
-        if row["alias"] not in overwritten and "withheld" not in row
+        if row["alias"] not in overwritten and _whole(row)
     ]
     _State.before = [*before, *fresh][-_KEPT:]
+    _State.last = [(i, o, d) for i, (o, (row, d)) in enumerate(zip(outputs, described, strict=True)) if _whole(row)]
     facts = {
         "odd": [],
         "outputs": [row for row, _ in described],
@@ -253,6 +253,15 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
         "seconds": seconds,
     }
     return facts, [data for _, data in described]
+
+
+def look_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """{} -> {late: outputs of the last call whose bytes have changed since}, after a moment in which a thread, or the
+    device, may still write."""
+    time.sleep(SETTLE_S)
+    if _State.device is not None:
+        return _State.device.late(), []
+    return {"late": [i for i, output, data in _State.last if _bytes(output) != data]}, []
 
 
 def put_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
@@ -352,8 +361,12 @@ def withheld(output: torch.Tensor, most: int) -> tuple[dict[str, Any], bytes] | 
     return row, b""
 
 
+def _whole(row: dict[str, Any]) -> bool:
+    return "withheld" not in row
+
+
 def _moved(output: torch.Tensor, row: dict[str, Any], data: bytes) -> bool:
-    return "withheld" not in row and _bytes(output) != data
+    return _whole(row) and _bytes(output) != data
 
 
 def _begin(zone: Zone) -> int:

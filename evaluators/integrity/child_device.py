@@ -33,14 +33,13 @@ from evaluators.integrity.watching import Calls, Launches, watched
 from evaluators.worker import CandidateError
 
 _ZONE = 4096
-_SETTLE_S = 0.02
 _KEPT = 8
 _GATHER = 20_000_000  # cycles, about ten milliseconds, after which no more is waited for
 _HOLD = 2_000_000  # cycles, about a millisecond: the host launches meanwhile
 _PERSISTING = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 _FLUSH = 2  # times the L2: what is written and read between two timed calls
 
-_perf_counter, _sleep = time.perf_counter, time.sleep
+_perf_counter = time.perf_counter
 
 # Two kernels, in PTX, which the driver turns into code in a few milliseconds. avo_hold waits for so many cycles.
 # avo_gather ends when all of its blocks are on the device at once, or after so many cycles: as they take every place
@@ -181,6 +180,7 @@ class Device:
         self.held: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # whole buffer with its zones, the input in it
         self.sent: dict[str, torch.Tensor] = {}  # the bytes that an input was given
         self.before: list[tuple[int, torch.Tensor, bytes]] = []
+        self.last: list[tuple[int, torch.Tensor, bytes]] = []
         self._flush: torch.Tensor | None = None
         self.holds = "nothing"
         self._idle = 0.0  # what `gather` takes on a device that has nothing to do
@@ -246,6 +246,11 @@ class Device:
                 found.append(row["name"])
         return found
 
+    def late(self) -> dict[str, Any]:
+        """As `child.look_task`, after its moment."""
+        self.wait()
+        return {"late": [i for i, output, data in self.last if _bytes(output) != data]}
+
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     def wait(self) -> None:
@@ -309,10 +314,11 @@ def run_call(device: Device, run: Any, path: str, payload: dict[str, Any], blobs
     ]  # by a copy on the current stream
     seconds = _perf_counter() - began
     device.wait()
-    _sleep(_SETTLE_S)
     late = [i for i, (o, (row, data)) in enumerate(zip(outputs, described, strict=True)) if _moved(o, row, data)]
     before = [k for k in device.before if not any(k is t for t in tardy)]
     reused = [k for k in before if _bytes(k[1]) != k[2]]
+    every = enumerate(zip(outputs, described, strict=True))
+    device.last = [(i, o, data) for i, (o, (row, data)) in every if "withheld" not in row]
     in_place = list(payload.get("inplace", ()))
     kept = [(i, o, d) for i, (o, (row, d)) in enumerate(zip(outputs, described, strict=True)) if _kept(row)]
     device.before = [*(k for k in before if not any(k is r for r in reused)), *kept][-_KEPT:]
@@ -335,12 +341,14 @@ def put_call(device: Device, payload: dict[str, Any], blobs: Sequence[bytes]) ->
     """Inputs for the timed call to come."""
     device.put(payload["inputs"], blobs)
     device.before.clear()
+    device.last.clear()
     device.wait()
     return {}, []
 
 
 def time_call(device: Device, run: Any, path: str, payload: dict[str, Any]) -> Any:
-    """{params, calls, cold, ghost, take: [begin, end) rows of each output} -> the clocks a call, and those rows' bytes.
+    """{params, calls, cold, ghost, take: [axis, begin, end) of each output, or all} -> the clocks a call, and the bytes
+    of that part.
 
     The bytes are copied on the current stream right after the clocks have stopped: what is not done by then is missed.
     """
@@ -354,10 +362,10 @@ def time_call(device: Device, run: Any, path: str, payload: dict[str, Any]) -> A
 
     clocks = device.clocks(step, payload["cold"])
     rows, data = [], []
-    for o, (begin, end) in zip(outputs, payload["take"], strict=False):
+    for o, take in zip(outputs, payload["take"], strict=False):
         if not _plain(device, o):
             return {"odd": [f"a timed output is {type(o).__name__}, no plain tensor"]}, []
-        part = o[begin:end]
+        part = _cut(o, *take) if take else o
         rows.append({"dtype": _name(o), "shape": list(o.shape), "strides": list(o.stride())})
         data.append(_bytes(part))
     facts = {
@@ -369,6 +377,13 @@ def time_call(device: Device, run: Any, path: str, payload: dict[str, Any]) -> A
         "threads": threading.active_count() - 1,
     }
     return facts, data
+
+
+def _cut(output: torch.Tensor, axis: int, begin: int, end: int) -> torch.Tensor:
+    """What there is of it; whether the output has its shape, the parent sees."""
+    if axis >= output.dim():
+        return output[:0]
+    return output.narrow(axis, min(begin, output.shape[axis]), max(0, min(end, output.shape[axis]) - begin))
 
 
 def _called(

@@ -81,8 +81,11 @@ class RawEvaluator:
         with suppress(Unavailable):  # the gate that needs a worker will say so
             self._pool.warm((self._kind,))
         case = _Case(text, job, seed_program(job), self._seed, self.level, self._timeout, hardware, self._kind)
-        with case.open:
-            return self._evaluated(case, job)
+        try:
+            with case.open:
+                return self._evaluated(case, job)
+        finally:
+            self._pool.prepare(self._kind, self._processes)
 
     def _evaluated(self, case: _Case, job: Target) -> Evaluation:
         text, hardware = case.text, case.hardware
@@ -125,6 +128,7 @@ class RawEvaluator:
         return evaluation(Status.OK, f"{weak} (--accept-sandbox {self.level} accepts it)")
 
     _mode: ClassVar[Literal["measured", "none"]] = "none"
+    _processes: ClassVar[int] = 3  # that a judgement takes: the candidate's, its steps told, its steps played
 
     @property
     def _kind(self) -> str:
@@ -333,6 +337,9 @@ def _play(case: _Case, pool: WorkerPool) -> None:
             if session.charged > _CALLS_TIME * case.timeout:
                 raise Timeout(f"the calls took more than {_CALLS_TIME * case.timeout:g} s together")
             call.reasons, call.made = _one(case, session, call, case.facts), True
+            # Right numbers have been handed over: what is written now is seen before the next call.
+            if call.reasons or call is case.calls[-1]:
+                case.facts["late"] += _later(case, session)
             threads, children = session.family()
             case.facts["threads"].append(threads)
             case.facts["children"] = max(case.facts["children"], children)
@@ -347,7 +354,7 @@ def _alone(case: _Case, pool: WorkerPool, call: _Call) -> list[str]:
     with _started(case, pool) as session:
         seen: dict[str, Any] = {"odd": [], "late": []}
         wrong = _one(case, session, replace(call, row=dict(call.row)), seen)
-        return wrong + seen["odd"] + seen["late"]
+        return wrong + seen["odd"] + seen["late"] + _later(case, session)
 
 
 def _without_kernels(case: _Case, pool: WorkerPool) -> str:
@@ -488,6 +495,15 @@ def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost
     call.reused = bool(facts.reused)
     reasons += [f"output {i} of a call before was overwritten; outputs have to be new tensors" for i in facts.reused]
     return reasons + _numbers(case, call, asked["params"], facts.outputs)
+
+
+def _later(case: _Case, session: Session) -> list[int]:
+    """Outputs of the last call that have changed since it returned."""
+    reply = session.call("raw_look", {}, (), case.timeout)
+    try:
+        return [_whole(i) for i in reply.result["late"][:_MOST]]
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        raise Crash("the candidate's process answered nonsense", reply.log) from None
 
 
 def _said(message: str) -> list[str]:

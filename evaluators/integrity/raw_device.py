@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from evaluators.inputs import extents, generator
 from evaluators.integrity import raw, rules
 from evaluators.integrity.raw import RawEvaluator, _Case, _Gate
 from evaluators.integrity.timed_calls import Sized, Spare, median
+from evaluators.integrity.timed_inputs import TimedInputs
 from evaluators.pool import WorkerPool
 from evaluators.roofline import MEMORY, Floor, speed_of_light
 from evaluators.target import Workload
@@ -51,6 +53,7 @@ class RawDeviceEvaluator(RawEvaluator):
     """
 
     _mode = "measured"
+    _processes = 2  # the steps are told by the first
 
     @property
     def _kind(self) -> str:
@@ -92,6 +95,9 @@ class RawDeviceEvaluator(RawEvaluator):
         def run(case: _Case, pool: WorkerPool) -> dict[str, Any]:
             self._spare = Spare(case, pool)
             case.started = self._spare.start
+            drawing = ThreadPoolExecutor(1, "avo drawing")  # while the candidate's process is at work
+            case.open.callback(drawing.shutdown, wait=False, cancel_futures=True)
+            self._ahead = {w.name: drawing.submit(self._draw, case, w) for w in self._chosen(case)}
             if self._lease is not None:
                 self._lease.take(wait_s=60.0)
             found = gate(case, pool)
@@ -132,9 +138,9 @@ class RawDeviceEvaluator(RawEvaluator):
         rows: list[dict[str, Any]] = []
         case.facts["timed wrong"] = ""
         assert case.session is not None
+        pool.settled()
         for workload in self._chosen(case):
-            rng = generator(case.seed, "timed", case.target.name, case.text, workload.name)
-            size = Sized(case, workload, rng, case.session, self._rounds)
+            size = Sized(case, workload, *self._ahead[workload.name].result(), case.session, self._rounds)
             row = size.measure()
             rows.append(row)
             if row["wrong"]:
@@ -160,6 +166,10 @@ class RawDeviceEvaluator(RawEvaluator):
             case.facts["work"] = next((p["work"] for _, p in plays if p["work"] != raw.PROVED), raw.PROVED)
             case.facts["ghost"] = "right" if any(p.get("ghost") == "right" for _, p in plays) else "wrong"
         return {"regime": REGIME, "workloads": rows}
+
+    def _draw(self, case: _Case, workload: Workload) -> tuple[np.random.Generator, TimedInputs]:
+        rng = generator(case.seed, "timed", case.target.name, case.text, workload.name)
+        return rng, TimedInputs(case.target, case.program.algorithm, workload, rng)
 
     def _played(self, case: _Case, size: Sized) -> dict[str, Any]:
         """The steps of a call, timed in a process where the candidate has never been: {seconds, work, ghost}, or {work}

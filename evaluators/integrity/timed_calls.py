@@ -19,7 +19,7 @@ from evaluators.gates import Rejected
 from evaluators.inputs import decode, extents
 from evaluators.integrity import raw
 from evaluators.integrity.raw import _Case, _said, right
-from evaluators.integrity.timed_inputs import TimedInputs
+from evaluators.integrity.timed_inputs import TimedInputs, placed
 from evaluators.oracle import Answer
 from evaluators.pool import Session, WorkerPool
 from evaluators.target import Workload
@@ -27,7 +27,7 @@ from evaluators.tolerance import form, verdict
 
 MANY = 100  # calls in one go, for the clock outside
 ROWS = 16  # of an output's first axis whose right answer is computed
-_WARM = 2  # turns that load and compile
+WARM = 2  # turns that load and compile
 _JUDGING, _HOST_FLOPS = 2.0, 20e9  # seconds for the right answers of a size, at what a host may compute
 
 
@@ -83,14 +83,20 @@ class Sized:
     """One public size of one candidate, in one process."""
 
     def __init__(
-        self, case: _Case, workload: Workload, rng: np.random.Generator, session: Session, rounds: int
+        self,
+        case: _Case,
+        workload: Workload,
+        rng: np.random.Generator,
+        inputs: TimedInputs,
+        session: Session,
+        rounds: int,
     ) -> None:
         self._case, self._workload, self._rng, self._session = case, workload, rng, session
         self._rounds, self._span = rounds, ROWS
         algorithm = case.program.algorithm
         defaults = {p.name: p.default for p in algorithm.params if p.default is not None}
         self._params = {**defaults, **workload.params}
-        self._inputs = TimedInputs(case.target, algorithm, workload, rng)
+        self._inputs = inputs
         self._sent: tuple[list[dict[str, Any]], list[bytes]] = [], []
         self._tests: list[_Test] = []
         self.tape: dict[str, Any] = {}
@@ -112,7 +118,7 @@ class Sized:
         """{samples, wrong: what is, judged, and the seconds of a call by the parent's clock}."""
         samples, wrong = [], ""
         self._span, judged = self._judged()
-        for turn in range(self._rounds + _WARM):
+        for turn in range(self._rounds + WARM):
             self._put()
             sample, reasons = self._go(1, cold=True, judge=turn in judged)
             if reasons and turn == 0:
@@ -124,10 +130,10 @@ class Sized:
             if turn == 0:  # all that is judged from now on is drawn after the steps have been handed over
                 self._tests.clear()
                 self.record(self._session)
-            if turn >= _WARM:
+            if turn >= WARM:
                 samples.append(sample)
         found: dict[str, Any] = {"workload": self._workload.name, "samples": samples, "wrong": wrong}
-        found["judged"] = len([turn for turn in judged if turn >= _WARM])
+        found["judged"] = len([turn for turn in judged if turn >= WARM])
         if not wrong:
             found |= self._outside()
         return found
@@ -137,13 +143,13 @@ class Sized:
         no kernel runs, else "wrong"}."""
         samples: list[dict[str, float]] = []
         self._session = session
-        for turn in range(rounds + _WARM):
+        for turn in range(rounds + WARM):
             test = self._tests[turn % len(self._tests)]
             self._call("raw_put", {"inputs": test.forms}, test.values)
             sample, reasons = self._go(1, cold=True, test=test)
             if reasons:
                 return {"samples": samples, "wrong": f"{self._workload.name}: {reasons[0]}"}
-            if turn >= _WARM:
+            if turn >= WARM:
                 samples.append(sample)
         self._put()  # what lies in memory from before is no answer to these
         answers = [self._asked(1, False, 0, ghost)[1].blobs for ghost in (True, False)]
@@ -159,7 +165,7 @@ class Sized:
         row = 2 * work(self._case.program, sizes, self._workload.params).total_flops / _HOST_FLOPS
         rows = max(1, min(ROWS, length, int(_JUDGING / max(row, 1e-9))))
         few = max(1, min(self._rounds, int(_JUDGING / max(rows * row, 1e-9))))
-        return rows, {0, *(_WARM + int(i) for i in self._rng.permutation(self._rounds)[:few])}
+        return rows, {0, *(WARM + int(i) for i in self._rng.permutation(self._rounds)[:few])}
 
     def _outside(self) -> dict[str, Any]:
         """Seconds a call by the parent's clock: many calls, less what one costs to ask for."""
@@ -201,13 +207,11 @@ class Sized:
 
     def _asked(self, calls: int, cold: bool, begin: int, ghost: bool = False) -> tuple[Any, Any]:
         """(clocks, or what is odd; the reply)."""
-        longest, sizes = self._longest(), extents(self._case.program.algorithm, self._workload)
-        take = []
+        longest = self._longest()
+        take: list[list[int] | None] = []
         for t in self._case.program.algorithm.outputs:
-            first = (t.axes or ())[:1]
-            rows = sizes[first[0]] if first else 1
-            leads = self._axis is not None and first == (self._axis,)
-            take.append([begin, min(begin + self._span, longest)] if leads else [0, rows])
+            place = (t.axes or ()).index(self._axis) if self._axis else None
+            take.append(None if place is None else [place, begin, min(begin + self._span, longest)])
         asked = {"params": self._params, "calls": calls, "cold": cold, "take": take, "ghost": ghost}
         reply = self._call("raw_time", asked, ())
         try:
@@ -233,8 +237,13 @@ class Sized:
             raise Rejected(Status.INCORRECT, f"at a timed size, {self._workload.name}: {said}", {}) from None
 
     def _right(self, begin: int) -> Mapping[str, Answer]:
-        cut = self._inputs.part(slice(begin, min(begin + self._span, self._longest())))
-        return right(self._case.program, cut, self._params)
+        longest = self._longest()
+        end = min(begin + self._span, longest)
+        program, cut = self._case.program, dict(self._inputs.part(slice(begin, end)))
+        if self._axis:
+            program = placed(program, self._axis, longest)
+            cut[program.algorithm.inputs[-1].name] = np.arange(begin, end)
+        return right(program, cut, self._params)
 
     def _judge(self, wanted: Mapping[str, Answer], reply: Any) -> list[str]:
         algorithm = self._case.program.algorithm

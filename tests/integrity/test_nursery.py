@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,7 @@ def test_each_candidate_has_a_process_a_folder_and_chances_of_its_own(pool):
             found.append(asked(session))
     assert all(len({f[i] for f in found}) == 3 for i in (0, 1, 2))
     assert all(f[3] == 1 for f in found)  # its own source
+    pool.settled()
     assert not any(os.path.exists(f[1]) for f in found)
 
 
@@ -53,7 +56,24 @@ def test_two_at_once_do_not_meet_and_end_alone(pool):
             with pytest.raises(Crash, match="died"):
                 second.call("raw_load", {"source": SOURCE})
         assert asked(first)
+    pool.settled()
     assert len(pool.pids()) == 1
+
+
+def test_copies_that_wait_are_taken_first_and_a_dead_one_is_not(pool):
+    pool.prepare("raw-process", 2)
+    pool.settled()
+    waiting = set(pool.pids())
+    with pool.session("raw-process") as session:
+        assert asked(session)[0] in waiting
+    pool.settled()
+    (left,) = waiting & set(pool.pids()) - {pool.pids()[0]}
+    os.kill(left, 9)
+    end = time.monotonic() + 5
+    while Path(f"/proc/{left}/stat").read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < end:
+        time.sleep(0.01)
+    with pool.session("raw-process") as session:
+        assert asked(session)[0] not in waiting
 
 
 def test_the_death_of_the_template_costs_who_was_there_and_no_other(pool):

@@ -12,9 +12,10 @@ from dsl.hardware import hardware
 from evaluators.evaluation import Evaluation, Status, WorkloadResult
 from evaluators.inputs import decode, encode, input_shapes
 from evaluators.integrity import child_device, corpus, rules, timed_calls
-from evaluators.integrity.raw import OWN_CLOCK, RawEvaluator
+from evaluators.integrity.raw import OWN_CLOCK, RawEvaluator, right
 from evaluators.integrity.raw_device import RawDeviceEvaluator
-from evaluators.integrity.timed_inputs import POOL, TimedInputs, cut_axis
+from evaluators.integrity.timed_inputs import POOL, TimedInputs, cut_axis, placed
+from evaluators.loading import seed_program
 from evaluators.target import Workload
 from evaluators.targets import target
 
@@ -125,16 +126,30 @@ def test_rules_of_the_clocks():
     assert rules.breaches({"parent_s": 1e-3, "told_s": 1e-4})[0].rule.status is Status.SUSPICIOUS
 
 
-def test_the_rows_that_are_judged_alone():
-    assert cut_axis(_algorithm("softmax")) == "r"
-    assert cut_axis(_algorithm("matmul")) == "m"
-    assert cut_axis(_algorithm("cross_entropy")) == "r"
-    assert cut_axis(_algorithm("attention")) == "b"
+def test_the_places_that_are_judged_alone():
+    rows = {"b": 2, "h": 8, "g": 4, "m": 128, "n": 128, "k": 64, "r": 128, "c": 512, "d": 64, "e": 64}
+    wanted = {"softmax": "r", "matmul": "m", "cross_entropy": "r", "attention": "m"}
+    assert {name: cut_axis(_algorithm(name), rows) for name in wanted} == wanted
+    assert cut_axis(_algorithm("attention"), rows | {"m": 1}) == "e"
+
+
+@pytest.mark.parametrize(("name", "causal"), [("softmax", None), ("attention", True), ("attention", False)])
+def test_a_part_of_the_answer_is_the_answers_part(name, causal):
+    sizes = {"r": 80, "c": 96} if causal is None else {"b": 2, "h": 4, "g": 2, "m": 80, "n": 90, "d": 16, "e": 16}
+    params = {} if causal is None else {"causal": causal}
+    job, workload = target(name), Workload(sizes, params)
+    program = seed_program(job)
+    made = TimedInputs(job, program.algorithm, workload, np.random.default_rng(2))
+    whole, axis = right(program, made.part(slice(0, 80)), params), made.axis
+    (output,) = program.algorithm.outputs
+    begin, end = 33, 49
+    cut = {**made.part(slice(begin, end)), f"at_{axis}": np.arange(begin, end)}
+    part = right(placed(program, axis, sizes[axis]), cut, params)[output.name]
+    wanted = np.take(whole[output.name].oracle, range(begin, end), output.axes.index(axis))
+    assert np.array_equal(part.oracle, wanted) and part.dtype == whole[output.name].dtype
 
 
 def _algorithm(name):
-    from evaluators.loading import seed_program
-
     return seed_program(target(name)).algorithm
 
 

@@ -1,0 +1,135 @@
+"""What judging a kernel would cost if it were trusted: the floor below what the judge of raw Python adds.
+
+A process that has imported everything and has its context on the device loads the file, makes one call of every check
+of the target (as programs in the language are judged), judges the numbers by the same oracle and tolerances, and times
+the same size with the same number of calls behind the same flush, its inputs drawn and its rows judged the same way.
+There is no sandbox, no second process, no frame, no bytes through a socket, nothing watched, no call more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import runpy
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evaluators.cpu import TORCH_DTYPES
+from evaluators.inputs import decode, draw_inputs, encode, generator, pairings
+from evaluators.integrity.raw import right
+from evaluators.integrity.timed_calls import ROWS, WARM
+from evaluators.integrity.timed_inputs import TimedInputs, placed
+from evaluators.loading import complete, seed_program
+from evaluators.oracle import Answer
+from evaluators.target import Target
+from evaluators.tolerance import verdict
+
+
+def trusted(path: Path, target: Target, folder: Path, rounds: int) -> dict[str, Any]:
+    """{seconds, us, wrong} of the first public size, in a fork of this process; its context is not counted."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.environ["TRITON_CACHE_DIR"] = str(folder)
+            found = _judged(path, complete(target), rounds)
+        except BaseException as error:
+            found = {"seconds": None, "us": None, "wrong": f"{type(error).__name__}: {error}"[:200]}
+        os.write(write, json.dumps(found).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    return json.loads(said) if said else {"seconds": None, "us": None, "wrong": "it died"}
+
+
+def _judged(path: Path, job: Target, rounds: int) -> dict[str, Any]:
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    flush = torch.zeros(32 << 20 if device == "cuda" else 1, device=device)  # its context is there now
+    if device == "cuda":
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    program = seed_program(job)
+    algorithm, (workload, *_) = program.algorithm, job.workloads
+    defaults = {p.name: p.default for p in algorithm.params if p.default is not None}
+    run = runpy.run_path(str(path))["run"]
+    rng = generator(1, "trusted", job.name)
+    wrong: list[str] = []
+    for check, distribution in pairings(job.checks, rng):
+        drawn = draw_inputs(job, algorithm, check, distribution, rng)
+        dtypes = [t.dtype or "f32" for t in algorithm.inputs]
+        forms = [{"dtype": d, "shape": drawn[t.name].shape} for d, t in zip(dtypes, algorithm.inputs, strict=True)]
+        values = [encode(drawn[t.name], d) for d, t in zip(dtypes, algorithm.inputs, strict=True)]
+        params = {**defaults, **check.params}
+        wrong += _wrong(run(*_there(forms, values, device), **params), right(program, drawn, params))
+    made = TimedInputs(job, algorithm, workload, rng)
+    params, axis, times = {**defaults, **workload.params}, made.axis, []
+    longest = workload.sizes[axis] if axis else 0
+    for turn in range(rounds + WARM):
+        tensors = _there(*made.renew(), device)
+        begin = int(rng.integers(max(1, longest - ROWS + 1))) if axis else 0
+        span = slice(begin, min(begin + ROWS, longest))
+        seconds, result = _clocked(lambda: run(*tensors, **params), flush)  # noqa: B023  at once
+        times += [seconds] if turn >= WARM else []
+        cut = dict(made.part(span))
+        if axis:
+            cut[f"at_{axis}"] = np.arange(span.start, span.stop)
+        wanted = right(placed(program, axis, longest) if axis else program, cut, params)
+        outputs = result if isinstance(result, tuple | list) else [result]
+        parts = [
+            o.narrow((t.axes or ()).index(axis), begin, span.stop - begin) if axis else o
+            for o, t in zip(outputs, algorithm.outputs, strict=True)
+        ]
+        wrong += _wrong(parts, wanted)
+    seconds = round(time.perf_counter() - began, 2)
+    return {"seconds": seconds, "us": round(1e6 * statistics.median(times), 2), "wrong": wrong[:3]}
+
+
+def _there(forms: Sequence[dict[str, Any]], values: Sequence[bytes], device: str) -> list[Any]:
+    import torch
+
+    tensors = []
+    for form, data in zip(forms, values, strict=True):
+        part = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
+        part = part.view(getattr(torch, TORCH_DTYPES[form["dtype"]]))
+        size = math.prod(form["shape"])
+        tensors.append(part.repeat(-(-size // max(1, len(part))))[:size].reshape(tuple(form["shape"])))
+    return tensors
+
+
+def _wrong(result: Any, wanted: Mapping[str, Answer]) -> list[str]:
+    import torch
+
+    reasons = []
+    for output, answer in zip(result if isinstance(result, tuple | list) else [result], wanted.values(), strict=True):
+        data = output.contiguous().reshape(-1).view(torch.uint8).cpu().numpy().tobytes()
+        got = decode(data, answer.dtype, answer.oracle.shape)
+        reasons += verdict(got, answer.oracle, answer.honest, answer.dtype).reasons
+    return reasons
+
+
+def _clocked(step: Callable[[], Any], flush: Any) -> tuple[float, Any]:
+    """(seconds, result) of one call behind a flushed L2."""
+    import torch
+
+    if flush.device.type == "cpu":
+        began = time.perf_counter()
+        result = step()
+        return time.perf_counter() - began, result
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    flush.add_(1)
+    torch.cuda._sleep(2_000_000)
+    start.record()
+    result = step()
+    stop.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(stop) / 1000, result
