@@ -88,3 +88,15 @@ def test_the_source_is_the_same_in_every_process() -> None:
         for seed in range(3)
     }  # fmt: skip
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("dtypes, name", [(("int8", "i32"), "int32"), (("f16", "f16"), "float16")])
+def test_a_sum_that_is_not_f32_is_named_beside_its_accumulator(dtypes: tuple[str, str], name: str) -> None:
+    """Triton 3.6 refuses an accumulator of another dtype than `out_dtype`, which is float32 where nothing is said."""
+    operand, total = dtypes
+    text = (
+        f"kernel f\nin a[m k] {operand}, b[k n] {operand}\nout c[m n] {total}\n"
+        f"s[m n] {total} = sum[k](a * b)\nc = s\nschedule\ntile m=64 n=64 k=64\nstream k\n"
+    )
+    source = lower(parse(text), hardware("h200")).source
+    assert f"acc = tl.dot(a, b, acc, out_dtype=tl.{name})" in source

@@ -1,4 +1,4 @@
-"""gemm for gfx942: generated from program 599090a48f8293e5; runs alone, needs torch and triton.
+"""gemm for gfx942: generated from program 67bd7d0d9047df07; runs alone, needs torch and triton.
 
     c = gelu(sum[k](a * b) + bias)
 """
