@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -53,6 +54,7 @@ Seconds = dict[str, float]
 def alternating(arms: dict[str, Callable[[], Any]], rounds: int) -> tuple[dict[str, list[float]], Seconds, int]:
     """(seconds a call of each arm in each round, seconds of the host for one, calls a launch).
 
+    A round is a palindrome (ABCCBA) in an order of its own: a drift of clocks cancels, and nobody has one neighbour.
     Where an arm is as short as the host's work for it, all are launched from graphs of so many calls, as `avo bench`
     does: else it is the host that is timed, and whatever else runs on it.
     """
@@ -95,12 +97,16 @@ def alternating(arms: dict[str, Callable[[], Any]], rounds: int) -> tuple[dict[s
         counts = {x: math.ceil(n / each) for x, n in counts.items()}
     found: dict[str, list[float]] = {x: [] for x in arms}
     names = list(arms)
-    for r in range(rounds):
-        turn = r // 2 % len(names)  # every arm begins and ends rounds, for clocks drift within one
-        for x in (names[turn:] + names[:turn])[:: 1 if r % 2 else -1]:
+    rng = random.Random(len(names))
+    for _ in range(rounds):
+        rng.shuffle(names)
+        both: dict[str, float] = dict.fromkeys(names, 0.0)
+        for x in [*names, *reversed(names)]:
             flush.zero_()
             timed(arms[x], -(-counts[x] // 2))
-            found[x].append(timed(arms[x], counts[x]) / each)
+            both[x] += timed(arms[x], counts[x]) / each / 2
+        for x, seconds in both.items():
+            found[x].append(seconds)
     return found, host, each
 
 
@@ -145,6 +151,7 @@ def child_sweep(names: list[str], rounds: int, sets: str, out: str) -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     kept: list[dict[str, Any]] = []
+    regime = f"sustained: {rounds} rounds, each a palindrome of all arms; 15 ms untimed and 30 ms timed a turn"
     geo: dict[str, list[tuple[float, float]]] = {}
     entries = {n: build(n)[0] for n in names}
     products = {n: f for n, f in entries.items() if case(n)[0] in PRODUCTS}
@@ -164,7 +171,9 @@ def child_sweep(names: list[str], rounds: int, sets: str, out: str) -> None:
             waits = ", ".join(f"{x} {s * 1e6:.0f}" for x, s in host.items())
             print(f"   graphs of {each} calls; the host's microseconds a call: {waits}", flush=True)
         kept.append({"label": label, "flops": flops, "seconds": found, "host_s": host, "graph_calls": each})
-        Path(out, "gluon_rounds.json").write_text(json.dumps({"measured": versions(), "rounds": kept}))
+        Path(out, "gluon_rounds.json").write_text(
+            json.dumps({"measured": versions(), "regime": regime, "rounds": kept})
+        )
 
     for size in (4096, 8192) if products else ():
         a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))

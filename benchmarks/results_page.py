@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from one_run import sampled, section, sweep_facts
 from published import Rates, published
 
 from avo.benchmark_page import conditions, interval, markdown, sustained
@@ -217,7 +218,7 @@ _SIZES = re.compile(r"(?P<grouped>grouped )?(?P<kind>full|causal) ((?P<h>\d+)/(?
 def sweep(path: Path) -> list[tuple[str, float, dict[str, tuple[float, float]]]]:
     """(what, the library's TFLOP/s, form -> (TFLOP/s, ratio to the library)) of each line of a sweep."""
     found = []
-    for line in json.loads(path.read_text(encoding="utf-8"))["lines"]:
+    for line in sweep_facts(path)["lines"]:
         if one := _LINE.match(line):
             forms = {f["name"]: (float(f["rate"]), float(f["ratio"])) for f in _FORM.finditer(one["rest"])}
             found.append((one["label"], float(one["theirs"]), forms))
@@ -236,14 +237,14 @@ def _workload(label: str) -> tuple[str, str] | None:
 
 
 def _of_sweep(path: Path, folder: Path, chip: str) -> list[tuple[str, list[str]]]:
-    """Champions of a sweep that kept medians alone: seconds follow from a rate of three figures."""
+    """Champions of a sweep: seconds follow from a rate of three figures."""
     from avo.workloads import workload
     from dsl.printer import digest, print_program
     from dsl.work import work
     from evaluators.inputs import extents
     from evaluators.targets import target
 
-    facts = json.loads(path.read_text(encoding="utf-8"))
+    facts = sweep_facts(path)
     candidates = tomllib.loads((ROOT / "configs" / "candidates" / f"{chip}.toml").read_text(encoding="utf-8"))
     made = []
     for form, stem in facts.get("forms", {}).items():
@@ -267,6 +268,7 @@ def _of_sweep(path: Path, folder: Path, chip: str) -> list[tuple[str, list[str]]
                     "best_baseline": "cuDNN" if job_name == "attention" else "cuBLAS",
                     "baseline_rate": theirs,
                     "speed_over_it": {"value": ratio},
+                    **sampled(facts, label, form),
                 }
             )
         text = print_program(program)
@@ -281,7 +283,7 @@ def _of_sweep(path: Path, folder: Path, chip: str) -> list[tuple[str, list[str]]
             "date": facts["date"],
             "device": {"name": facts["device"], "driver": facts["driver"]},
             "versions": facts["versions"],
-            "regime": {"name": "sustained", "untimed_s": 0.015, "timed_s": 0.03, "rounds": 8},
+            "regime": {"name": "sustained", "untimed_s": 0.015, "timed_s": 0.03, "rounds": facts["count"]},
             "kept": facts["kept"],
             "command": facts["command"],
             "workloads": rows,
@@ -350,7 +352,7 @@ def page(chip: str, items: list[dict[str, Any]], kept: list[tuple[str, list[str]
 def _rates(chip: str) -> Rates:
     """Workload -> arm -> TFLOP/s, of all sweeps; of two that have an arm the newer."""
     found: Rates = {}
-    for path in sorted(_sweeps(chip), key=lambda p: json.loads(p.read_text(encoding="utf-8"))["date"]):
+    for path in sorted(_sweeps(chip), key=lambda p: (sweep_facts(p)["date"], "rounds" in sweep_facts(p))):
         for label, theirs, forms in sweep(path):
             here = found.setdefault(label, {})
             here |= {"theirs": theirs} | {name: rate for name, (rate, _) in forms.items()}
@@ -358,13 +360,16 @@ def _rates(chip: str) -> Rates:
 
 
 def sweeps(chip: str) -> list[str]:
-    """Measurements that were kept as medians alone."""
+    """Measurements with a script of their own: with all rounds, or kept as medians alone."""
     lines: list[str] = []
     for path in _sweeps(chip):
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = sweep_facts(path)
         versions = ", ".join(f"{k} {v}" for k, v in facts["versions"].items())
         lines += [f"## {facts['title']}", "", f"{facts['device']}, {facts['date']}; {versions}; `{facts['command']}`."]
         lines += [f"Kept: {facts['kept']}.", ""]
+        if "run" in facts:
+            lines += section(facts["run"])
+            continue
         if means := _means_of(path) or _arms_of(path):
             lines += ["| geometric mean of the ratios | |", "|---|---:|", *means, ""]
         lines += ["```", *facts["lines"], "```", ""]
@@ -374,7 +379,7 @@ def sweeps(chip: str) -> list[str]:
 def _arms_of(path: Path) -> list[str]:
     """Of lines `size: arm rate, arm rate`: the best arm with roles over cuDNN, and over the better plain kernel."""
     over: dict[str, list[float]] = {"cuDNN": [], "the plain kernel's better setting": []}
-    for line in json.loads(path.read_text(encoding="utf-8"))["lines"]:
+    for line in sweep_facts(path)["lines"]:
         rates = {name.strip(): float(rate) for name, rate in re.findall(r"([A-Za-z][\w ]*?) ([\d.]+)(?:,|$)", line)}
         roles = [rate for name, rate in rates.items() if name.startswith("roles")]
         if not roles or "cuDNN" not in rates or not {*PLAIN} <= set(rates):

@@ -37,6 +37,12 @@ def test_the_page_and_the_champions_are_what_the_data_makes(maker: Any, tmp_path
     assert here == {p.name: p.read_text() for p in (ROOT / "configs" / "champions" / "h200").iterdir()}
 
 
+def test_the_page_on_roles_has_the_claims_of_the_run(maker: Any) -> None:
+    from one_run import claims, read  # beside results_page.py
+
+    assert "\n".join(claims(read())) in (ROOT / "docs" / "gluon.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("path", CHAMPIONS, ids=lambda p: p.stem)
 def test_a_champion_is_a_legal_program_with_measurements_that_name_their_regime(path: Path) -> None:
     program = parse(path.read_text())
