@@ -86,7 +86,7 @@ PLANS = {
         ),
         Step("attention", "d64", where=("b=4",), only=("cuDNN", "FA2", "FlexAttention", "plain Triton"), rounds=3),
         Step("attention", "d256", where=("b=4",), only=("cuDNN", "FA2", "FlexAttention", "plain Triton"), rounds=3),
-        Step("matmul", "tall", only=("cuBLAS", "copy"), candidates="public", rounds=3, leave=("square",)),
+        Step("matmul", "tall", only=("cuBLAS", "copy"), rounds=3),
         Step("matmul_fp8", where=("m=4096", "m=8192"), only=("torch rowwise", "cuBLAS"), rounds=3),
         Step("matmul_f16", where=("m=4096", "m=8192"), only=("cuBLAS",), rounds=3),
         Step("matmul", where=("m=4096",), only=("cuBLAS", "max-autotune"), rounds=3),
@@ -101,6 +101,11 @@ PLANS = {
         Step("gemm", only=("cuBLAS", "cuBLAS addmm", "torch.compile", "max-autotune"), rounds=3),
         Step("matmul", "decode", only=("cuBLAS", "max-autotune", "copy"), where=("m=16",), rounds=3),
         Step("swiglu", where=("r=4096",), only=("eager", "torch.compile", "max-autotune"), rounds=3),
+    ),
+    "sets": (  # a minute and a half: sets whose first tables had too few candidates
+        Step("matmul", "decode", only=("cuBLAS", "copy"), leave=("64x32", "16x32p"), rounds=4),
+        Step("matmul", "tall", only=("cuBLAS", "copy"), rounds=3),
+        Step("attention", "d256", where=("b=4",), only=("cuDNN", "plain Triton"), leave=("lazy", "roles32"), rounds=3),
     ),
     "heads": (  # what a minute is enough for
         Step("attention", "grouped", where=("b=4",), only=("cuDNN", "FA2", *PLAIN), candidates="public", rounds=3),
