@@ -58,6 +58,20 @@ o = sum[n](softmax[n](c) * v)
 
 schedule
 {schedule}"""
+INT8_BLOCKS = """
+kernel attention
+in  q[b h m d] int8, k[b g n d] int8, v[b g n e] bf16, qs[b h mb] f32, ks[b g nb] f32
+out o[b h m e] bf16
+axis g = h // (H // G)
+axis mb = m // 128
+axis nb = n // 128
+param causal bool
+s[b h m n] = sum[d](q * k) * (qs * ks)
+c[b h m n] = where(not causal or m >= n, s, -inf)
+o = sum[n](softmax[n](c) * v)
+
+schedule
+{schedule}"""
 WINDOW = """
 kernel window
 in  q[b h m d] {t}, k[b g n d] {t}, v[b g n e] {t}
@@ -186,6 +200,7 @@ CASES: dict[str, tuple[str, str, str]] = {
     "fp8_qk": (FP8_QK, "e4m3", edited(SCHEDULE, rescale="rescale lazy(8)")),
     "fp8_qk_spec": (FP8_QK, "e4m3", edited(SCHEDULE, rescale="rescale speculative")),
     "int8_qk": (INT8_QK, "int8", edited(SCHEDULE, rescale="rescale lazy(8)")),
+    "int8_blocks": (INT8_BLOCKS, "int8", edited(SCHEDULE, rescale="rescale lazy(8)")),
     "l2_4": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=4MiB")),
     "l2_16": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=16MiB")),
     "l2_32": (ATTENTION, "bf16", edited(SCHEDULE, order="order longest_first l2=32MiB")),

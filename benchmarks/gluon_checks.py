@@ -15,7 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from gluon_cases import FP8, FP8_QK, GEMM, INT8_QK, PRODUCTS, WINDOW, build, case, dim
+from gluon_cases import FP8, FP8_QK, GEMM, INT8_BLOCKS, INT8_QK, PRODUCTS, WINDOW, build, case, dim
 
 GARBAGE = 0x5A
 BORDER = 4096  # bytes
@@ -123,12 +123,15 @@ def given(name: str, q: Any, k: Any) -> tuple[Any, Any, list[Any], Any, Any]:
     """(q, k and what else the kernel takes behind v, then q and k as it means them) of a case's dtype."""
     import torch
 
-    if case(name)[0] is INT8_QK:
-        scales = [(x.double().abs().amax(-1) / 127).clamp(min=1e-6).float() for x in (q, k)]
+    if case(name)[0] in (INT8_QK, INT8_BLOCKS):  # a scale for each token, or for 128 of them
+        each = 1 if case(name)[0] is INT8_QK else 128
+        most = [torch.nn.functional.pad(x.float().abs().amax(-1), (0, -x.shape[2] % each)) for x in (q, k)]
+        kept = [(x.unflatten(-1, (-1, each)).amax(-1) / 127).clamp(min=1e-6) for x in most]
+        scales = [s.repeat_interleave(each, -1)[..., : x.shape[2]] for x, s in zip((q, k), kept, strict=True)]
         a, b = ((x.float() / s[..., None]).round().to(torch.int8) for x, s in zip((q, k), scales, strict=True))
         root = math.sqrt(q.shape[-1])
         meant = [x.double() * s.double()[..., None] for x, s in zip((a, b), scales, strict=True)]
-        return a, b, [scales[0] / root, scales[1]], *meant
+        return a, b, [kept[0] / root, kept[1]], *meant
     if case(name)[0] is FP8_QK:
         q, k = (x.float().clamp(-448, 448).to(torch.float8_e4m3fn) for x in (q, k))
     return q, k, [], q, k
@@ -142,7 +145,7 @@ def check_attention(name: str, run: Callable[..., Any], torch_: Bordered, sizes:
     said, checked = [], 0
     if case(name)[0] is WINDOW:
         kinds = [x for x in kinds if "inf" not in x]  # not every row sees the first key
-    if case(name)[0] in (FP8_QK, INT8_QK):
+    if case(name)[0] in (FP8_QK, INT8_QK, INT8_BLOCKS):
         kinds = [x for x in kinds if x not in ("nan", "inf", "-inf", "last")]
     for b, h, g, m, n in sizes:
         for label, argument, keep in _masks(name, m, n):

@@ -38,7 +38,8 @@ CHECKED = (
     "attention,in_order,shared_q,lazy,lazy_shared,across,n64,one_group,one_tile,spec,spec_shared,fp16,spec_fp16,lse,"
 )
 CHECKED += "lse_fp16,window,window_lazy,direct,lazy@64,spec@64,d256@256,d256_lazy@256,d256_spec@256,gemm,gemm_fp16,"
-CHECKED += "fp8_qk,fp8_qk_spec,int8_qk,ping,ping_spec,k3,v3,k1,poly4,spec_poly8,gemm_128,gemm_direct,matmul,fp8"
+CHECKED += "fp8_qk,fp8_qk_spec,int8_qk,int8_blocks,ping,ping_spec,k3,v3,k1,poly4,spec_poly8,gemm_128,gemm_direct,"
+CHECKED += "matmul,fp8"
 SIZED = "attention,lazy,spec,one_tile,spec_fp16,window,lse,spec@64,d256_lazy@256,gemm,fp8"
 SANITIZED = "attention,lazy,spec,one_tile,window,lse,spec@64,d256_lazy@256,gemm,gemm_direct,fp8"
 RACED = "attention,spec,gemm"
