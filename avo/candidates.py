@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,9 +11,13 @@ from typing import TYPE_CHECKING
 from avo.errors import UserMistake
 
 if TYPE_CHECKING:
+    from archive.archive import Archive
     from archive.records import Candidate, Run
     from dsl.syntax import Program
     from evaluators.evaluation import Evaluation
+
+EACH = "each"  # RUN/each: a program for each size
+WORTH = 0.003  # of the geometric mean, that one more program has to be worth
 
 
 @dataclass(frozen=True)
@@ -41,17 +47,56 @@ def find(name: str, archive: str | None = None) -> Named:
     return candidate(name, archive)
 
 
+def find_all(names: Sequence[str], archive: str | None = None) -> list[Named]:
+    """As `find`, each; `RUN/each` is the few candidates of a run that together are fastest over its sizes."""
+    found: list[Named] = []
+    for name in names:
+        run, slash, word = name.partition("/")
+        if slash and word == EACH and run.isdigit():
+            found += [candidate(f"{run}/{k}", archive) for k in each(int(run), archive)]
+        else:
+            found.append(find(name, archive))
+    return found
+
+
+def each(run: int, archive: str | None = None) -> list[int]:
+    """Numbers of the right candidates to dispatch to, the most telling first: each one more is worth WORTH of the
+    geometric mean over the sizes, by the run's own times. Raises UserMistake where the run has no right candidate."""
+    from evaluators.evaluation import Status
+
+    with _opened(f"{run}/{EACH}", archive) as store:
+        store.run(run)
+        times: dict[int, dict[str, float]] = {}
+        modes: dict[int, str] = {}
+        for c in store.candidates(run, status=Status.OK, text=False):
+            if (found := store.evaluation(c)) is not None:
+                rows = (
+                    (w.workload, w.measured_s if found.mode == "measured" else w.predicted_s) for w in found.workloads
+                )
+                times[c.k], modes[c.k] = {name: s for name, s in rows if s}, found.mode
+    if "measured" in modes.values():
+        times = {k: t for k, t in times.items() if modes[k] == "measured"}
+    if not any(times.values()):
+        raise UserMistake(f"run {run} has no right candidate with times yet")
+    most = max(map(len, times.values()))
+    whole = {k: sum(map(math.log, t.values())) for k, t in times.items() if len(t) == most}
+    chosen = [min(whole, key=lambda k: whole[k])]
+    best = dict(times[chosen[0]])
+    while True:
+        gains = {k: sum(math.log(s / min(s, t.get(n, s))) for n, s in best.items()) for k, t in times.items()}
+        first = max(gains, key=lambda k: gains[k])
+        if gains[first] / most < WORTH:
+            return chosen
+        chosen.append(first)
+        best = {name: min(s, times[first].get(name, s)) for name, s in best.items()}
+
+
 def candidate(name: str, archive: str | None = None) -> Named:
     """A candidate of an archive by `RUN/K` or the start of its digest. Raises as `find` does."""
-    from archive.archive import open_archive
-    from avo.config import DEFAULT_ARCHIVE
     from dsl.diagnostics import ProgramError
     from dsl.parser import parse
 
-    where = archive or DEFAULT_ARCHIVE
-    if "://" not in where and not Path(where).exists():
-        raise UserMistake(f"there is neither a file {name} nor an archive {where} with a candidate of that name")
-    with open_archive(where, readonly=True) as store:
+    with _opened(name, archive) as store:
         found = store.candidate(name)
         evaluation = store.evaluation(found)
         run = store.run(found.run)
@@ -64,3 +109,14 @@ def candidate(name: str, archive: str | None = None) -> Named:
             f"`avo show {name} --program` prints it"
         ) from None
     return Named(found.digest[:8], found.text, program, found, evaluation, run, lineage)
+
+
+def _opened(name: str, archive: str | None) -> Archive:
+    """The archive to read from. Raises UserMistake where there is none."""
+    from archive.archive import open_archive
+    from avo.config import DEFAULT_ARCHIVE
+
+    where = archive or DEFAULT_ARCHIVE
+    if "://" not in where and not Path(where).exists():
+        raise UserMistake(f"there is neither a file {name} nor an archive {where} with a candidate of that name")
+    return open_archive(where, readonly=True)

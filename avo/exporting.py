@@ -38,13 +38,13 @@ def exported(
     Raises UserMistake, ProgramError, TargetError, HarnessUnavailable, archive.errors.ArchiveError.
     """
     from avo import choosing, plugins
-    from avo.candidates import find
+    from avo.candidates import find, find_all
     from avo.export import build, variant_of_benchmark, variant_of_candidate
     from avo.export.package import LICENCE
     from evaluators.loading import complete
 
     table = _benchmark(bench) if bench is not None else None
-    found = [find(one, archive) for one in names]
+    found = find_all(names, archive)
     variants: list[Variant] = []
     job: Target | None = None
     for one in found:

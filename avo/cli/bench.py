@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 def bench(
     programs: Annotated[
-        list[str] | None, typer.Argument(help="Program files, or candidates of the archive.", metavar="[PROGRAM]...")
+        list[str] | None,
+        typer.Argument(
+            help="Program files, or candidates of the archive; RUN/each for the best of each size.",
+            metavar="[PROGRAM]...",
+        ),
     ] = None,
     target: Annotated[
         str, typer.Option(help="The job: a name, module:NAME or a file.", metavar="TARGET")
@@ -114,15 +118,14 @@ def _entries(
     target: Target, chip: Hardware, programs: list[str], functions: list[str], skip: list[str], archive: str | None
 ) -> list[Entry]:
     """All arms in the order of the table: programs, the seed, a person's own functions, libraries, limits."""
-    from avo.candidates import find
+    from avo.candidates import find_all
     from avo.errors import UserMistake
     from dsl.parser import parse
     from evaluators import baselines
     from evaluators.benchmark import Arm, Entry, program_entry
 
     found: list[Entry] = []
-    for given in programs:
-        one = find(given, archive)
+    for one in find_all(programs, archive):
         taken = {e.arm.name for e in found}
         name = one.name if one.name not in taken else f"{one.name} ({len(found) + 1})"
         found.append(program_entry(name, one.text, one.program, target, chip))

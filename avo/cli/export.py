@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def export(
     programs: Annotated[
-        list[str], typer.Argument(help="Candidates (RUN/K or the start of a digest) or program files.", metavar="ID...")
+        list[str],
+        typer.Argument(help="Candidates (RUN/K, the start of a digest, RUN/each) or program files.", metavar="ID..."),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.", metavar="DIR")],
     name: Annotated[str | None, typer.Option(help="The package's name. [default: TARGET_CHIP]", metavar="NAME")] = None,
@@ -34,7 +35,8 @@ def export(
 ) -> None:
     """Write an importable package: plain Triton, a torch operator, dispatch by size, reference, tests, provenance.
 
-    Several programs of one target make one package: each size goes to the one that is fastest there.
+    Several programs of one target make one package: each size goes to the one that is fastest there. RUN/each takes
+    the few of a run that together are fastest over its sizes.
 
     Example: avo export 1/17 -o attention_b200
     """

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 from archive.archive import open_archive
-from avo.candidates import find
+from archive.errors import ArchiveError
+from avo.candidates import WORTH, each, find, find_all
 from avo.errors import UserMistake
 
 
@@ -44,3 +46,27 @@ def test_raw_python_is_no_program(evolved: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(parser, "parse", refuses)
     with pytest.raises(UserMistake, match=r"raw Python, or a text that does not parse\. `avo show 1/0 --program`"):
         find("1/0")
+
+
+def test_each_is_the_few_that_no_other_candidate_would_make_faster(evolved: Path) -> None:
+    with open_archive(evolved / "avo.db", readonly=True) as store:
+        found = {c.k: store.evaluation(c) for c in store.candidates(1)}
+    times = {
+        k: {w.workload: w.predicted_s for w in e.workloads if w.predicted_s}
+        for k, e in found.items()
+        if e is not None and e.status == "ok"
+    }
+    chosen = each(1)
+    assert [n.candidate.k for n in find_all(["1/each"]) if n.candidate] == chosen
+    best = {name: min(times[k][name] for k in chosen) for name in times[chosen[0]]}
+    for k, mine in times.items():
+        gain = sum(math.log(s / min(s, mine[name])) for name, s in best.items()) / len(best)
+        assert gain < WORTH, k
+    for k in chosen[1:]:
+        without = {n: min(times[o][n] for o in chosen if o != k) for n in best}
+        assert any(best[n] < without[n] for n in best)
+
+
+def test_each_of_a_run_without_a_right_candidate_is_told(evolved: Path) -> None:
+    with pytest.raises(ArchiveError, match="run 7"):
+        find_all(["7/each"])
