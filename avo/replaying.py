@@ -1,32 +1,43 @@
-"""A recorded run done again without a network: models say what the journal holds, and the candidates are compared."""
+"""A recorded run done again without a network: models say what the journal holds, and the candidates are compared.
+
+What a device measured, it measures but once: a run with such verdicts takes them from its record. So it can be done
+again on a machine without that device, and what is compared is every decision of the search.
+"""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from archive.records import Candidate, Exchange
 from avo.agents.protocol import Agent, Brief, Proposal
 from avo.errors import HarnessUnavailable, UserMistake
 from avo.outside import AGENT as OUTSIDE
+from avo.programs import named
+from evaluators.evaluation import Evaluation, Status
 
 if TYPE_CHECKING:
     from archive.archive import Archive
     from avo.config import RunConfig
     from avo.events import Observer
     from avo.models import Model
+    from dsl.hardware import Hardware
+    from evaluators.target import Target
 
 
 @dataclass(frozen=True)
 class Replayed:
     """run: the new one. same: candidates that are equal in digest, parents, status, score and reason, from the first.
-    difference: the first that is not, in words; "" where all are equal."""
+    difference: the first that is not, in words; "" where all are equal. recorded: verdicts are those of the record."""
 
     run: int
     same: int
     whole: int
     difference: str
+    recorded: bool = False
 
 
 class _Recorded:
@@ -47,11 +58,40 @@ class _Recorded:
         return self._inner.propose(brief) if brief.k <= self._last else None
 
 
+class RecordedVerdicts:
+    """Judges as a run's record says, and nothing that is not in it. Of programs that were looked at and not judged,
+    the compiler is asked again."""
+
+    def __init__(self, verdicts: dict[str, Evaluation], key: str, look: Callable[[], Any]) -> None:
+        """verdicts: by digest. key: of the judge whose verdicts they are. look: makes what predicts them."""
+        self.key = f"the record of {key}"
+        self._verdicts = verdicts
+        self._look = look
+        self._predicts: Any = None
+        self._lock = threading.Lock()
+
+    def evaluate(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
+        found = self._verdicts.get(named(text)[0])
+        why = "not in the record"
+        return found or Evaluation(status=Status.NOT_RECORDED, mode="none", unit=target.unit, message=why)
+
+    def preview(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
+        with self._lock:
+            self._predicts = self._predicts or self._look()
+        found: Evaluation = self._predicts.preview(text, target, hardware)
+        return found
+
+    def close(self) -> None:
+        if self._predicts is not None:
+            self._predicts.close()
+
+
 def replay(store: Archive, run: int, observer: Observer | None = None) -> Replayed:
     """Does a run again, from its seed and its journal, as a new run of the same archive.
 
-    Programs that are judged there under the same judge keep their verdicts. Raises UserMistake where the run cannot be
-    done again: it was begun in Python, is being judged otherwise, or still waits for verdicts.
+    Programs that are judged there under the same judge keep their verdicts, and all do where a device measured. Raises
+    UserMistake where the run cannot be done again: it was begun in Python, is being judged otherwise, or still waits
+    for verdicts.
     """
     from avo.budget import Budget
     from avo.config import versions
@@ -70,7 +110,8 @@ def replay(store: Archive, run: int, observer: Observer | None = None) -> Replay
         )
     config = stored(store, run)
     agent = _agent(store, run, config)
-    parts = prepare(config, agent=_Recorded(record.agent, agent, before))
+    judge = _measured(store, run, before, config)
+    parts = prepare(config, agent=_Recorded(record.agent, agent, before), evaluator=judge)
     try:
         again = begin(
             store,
@@ -103,7 +144,23 @@ def replay(store: Archive, run: int, observer: Observer | None = None) -> Replay
             problem = "a request was made that the journal does not hold: prompts, briefs or options have changed since"
     finally:
         parts.evaluator.close()
-    return _compared(again.id, before, store.candidates(again.id), problem)
+    found = _compared(again.id, before, store.candidates(again.id), problem)
+    return replace(found, recorded=judge is not None)
+
+
+def _measured(store: Archive, run: int, found: list[Candidate], config: RunConfig) -> RecordedVerdicts | None:
+    """The verdicts of the run where any was measured."""
+    from avo import plugins
+
+    verdicts = {c.digest: e for c in found if (e := store.evaluation(c)) is not None}
+    if not any(e.mode == "measured" for e in verdicts.values()):
+        return None
+
+    def look() -> Any:
+        more = {"jobs": config.jobs, "seed": config.seed, "hardware": plugins.load("hardware", config.hw)}
+        return plugins.create("evaluator", "predicted", more, {})
+
+    return RecordedVerdicts(verdicts, store.run(run).judge, look)
 
 
 def _agent(store: Archive, run: int, config: RunConfig) -> Agent:

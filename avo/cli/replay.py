@@ -16,7 +16,8 @@ def replay(
 ) -> None:
     """Do a run again from its seed and its journal: models say what they said then, nothing is sent.
 
-    It becomes a new run of the archive. 0 where every candidate is the same, 1 where one differs.
+    It becomes a new run of the archive. Verdicts that a device measured are taken
+    from the record, so no device is needed. 0 where every candidate is the same, 1 where one differs.
 
     Example: avo replay 3
     """
@@ -36,5 +37,7 @@ def replay(
         )
     else:
         say(f"run {found.run} is run {number} again: {found.whole} candidates, all the same")
+    if found.recorded and not as_json:
+        say("What was measured was not measured again: verdicts are those of the record.")
     if found.difference:
         raise typer.Exit(1)
