@@ -57,6 +57,8 @@ class Measuring(LocalEvaluator):
     devices: what to use instead of what is found; slots, pool: instead of real ones, with `simulate`.
     """
 
+    looks = True  # the visit that checks a candidate times it too, once on each size
+
     def __init__(
         self,
         hardware: Hardware,
@@ -222,14 +224,15 @@ class Measuring(LocalEvaluator):
         rest = [w for w in case.target.workloads if w not in cheap]
         timed = {w.name: self._timing_job(case, w) for w in (*cheap, *rest)}
         checks += [timed[w.name] for w in cheap]  # at exactly the sizes that are timed
-        payload: dict[str, Any] = {"arm": arm(case.lowered), "checks": checks, "timed": list(timed.values())}
+        looked = list(timed.values()) if self.looks else []
+        payload: dict[str, Any] = {"arm": arm(case.lowered), "checks": checks, "timed": looked}
         payload |= {"pick": int(rng.integers(2**31)), "hopeless": self._hopeless(case), "few": len(cheap)}
         expected = sum(r.predicted_s or 0.0 for r in case.results)
         allowed = self._run_s + 0.1 * len(checks) + 20 * expected
         result, log = self._ask(case, "screen", payload, [*checks, *timed.values()], allowed)
         try:
             evidence = correct(checks, result["rows"])
-            case.screen = list(zip(timed.values(), result["timed"], strict=False))
+            case.screen = list(zip(looked, result["timed"], strict=False))
         except (KeyError, TypeError, ValueError, IndexError):
             raise Crash("the device's worker answered nonsense", log) from None
         return evidence
