@@ -38,7 +38,8 @@ class Load:
 class Contraction:
     """`sum[inner](a * b)`: rows only in a, columns only in b, batch in both. Operand dtypes; "" where undeclared.
 
-    tensors: which stored tensor each operand is; "" where it is computed.
+    tensors: which stored tensor each operand is; "" where it is computed, or read by position. loaded: whether it
+    comes from memory as it is, by position too.
     """
 
     batch: tuple[str, ...]
@@ -47,6 +48,7 @@ class Contraction:
     inner: tuple[str, ...]
     dtypes: tuple[str, str]
     tensors: tuple[str, str]
+    loaded: tuple[bool, bool]
     after_exp: bool  # an operand comes out of an exponential
 
     @property
@@ -83,6 +85,7 @@ class Anatomy:
     loads: tuple[Load, ...]
     stores: tuple[tuple[tuple[str, ...], str], ...]
     contractions: tuple[Contraction, ...]
+    products: tuple[Contraction, ...]  # contractions of a tile that lies in one block of every block axis
     pivots: tuple[str, ...]  # axes with a maximum that is only subtracted before an exponential
     exponentials: bool
     exact_outputs: tuple[str, ...]  # those in which a polynomial exponential's error would show
@@ -139,6 +142,7 @@ def _anatomy(program: Program, kernel: int) -> Anatomy:
     cut = {a for a in outputs if _ratio(program, a)}  # blocks of a fixed length
     outermost = _outermost(graph, sums, cut)
     contractions = _unique(c for t in sums if (c := contraction(t)) is not None)
+    products = _unique(c for t in sums if (c := contraction(t, of_blocks=True)) is not None)
     return Anatomy(
         writes=writes,
         axes=_unique((*outputs, *reduced)),
@@ -153,6 +157,7 @@ def _anatomy(program: Program, kernel: int) -> Anatomy:
         loads=_loads(graph, terms, sums),
         stores=tuple(graph.tensors[w] for w in writes if w in graph.outputs),
         contractions=contractions,
+        products=products,
         pivots=_pivots(terms),
         exponentials=any(t.op == "map" and t.attr in ("exp", "exp2") for t in terms),
         exact_outputs=exact_outputs(graph),
@@ -219,8 +224,27 @@ def _stored(term: Term) -> str:
     return term.attr if term.op == "input" else ""
 
 
-def contraction(t: Term) -> Contraction | None:
-    """The contraction that this term is: a sum of products of two factors, each with an axis that the other lacks."""
+def _loaded(term: Term) -> bool:
+    while term.op in ("refine", "cast"):
+        term = term.args[0]
+    return term.op == "input" or (term.op == "read" and term.args[0].op == "input")
+
+
+def _own_axes(term: Term) -> tuple[str, ...]:
+    """The axes of an operand as it is stored: those of a block, where it is one block's for all its fine positions."""
+    fine = set()
+    while term.op in ("refine", "cast"):
+        fine |= {term.attr[1]} if term.op == "refine" else set()
+        term = term.args[0]
+    return tuple(a for a in term.axes if a not in fine)
+
+
+def contraction(t: Term, of_blocks: bool = False) -> Contraction | None:
+    """The contraction that this term is: a sum of products of two factors, each with an axis that the other lacks.
+
+    of_blocks: within a tile that lies in one block, so that a factor which is the same for the whole block has no fine
+    axis (the weights of a grouped product).
+    """
     if t.op != "reduce" or t.attr[0] != "sum":
         return None
     axes = t.attr[1]
@@ -229,13 +253,15 @@ def contraction(t: Term) -> Contraction | None:
     full = [f for f in operands if inner <= set(f.axes)]
     for i, a in enumerate(full):
         for b in full[i + 1 :]:
-            rows = tuple(x for x in a.axes if x not in b.axes)
-            columns = tuple(x for x in b.axes if x not in a.axes)
+            left, right = (_own_axes(a), _own_axes(b)) if of_blocks else (a.axes, b.axes)
+            rows = tuple(x for x in left if x not in right)
+            columns = tuple(x for x in right if x not in left)
             if rows and columns:
-                batch = tuple(x for x in a.axes if x in b.axes and x not in inner)
+                batch = tuple(x for x in left if x in right and x not in inner)
                 after = any(x.op == "map" and x.attr in ("exp", "exp2") for f in operands for x in f.walk())
                 dtypes, tensors = (_declared(a), _declared(b)), (_stored(a), _stored(b))
-                return Contraction(batch, rows, columns, tuple(axes), dtypes, tensors, after)
+                loaded = (_loaded(a), _loaded(b))
+                return Contraction(batch, rows, columns, tuple(axes), dtypes, tensors, loaded, after)
     return None
 
 

@@ -13,7 +13,7 @@ from dsl.syntax import Algorithm, Call, Name, Program, Read, Span, Statement, Te
 from dsl.terms import BLOCK_DTYPES, Axis, Graph, Term
 
 QUANTIZE_LIMITS = {"int8": 127.0, "e4m3": 448.0, "e5m2": 57344.0, "mxfp4": 6.0, "nvfp4": 6.0}
-MODULE_NAMES = ("torch", "triton", "tl", "math", "TensorDescriptor", "device", "programs")
+MODULE_NAMES = ("torch", "triton", "tl", "math", "TensorDescriptor", "device", "programs", "tuple")
 
 
 def elaborate(program: Program, kernel: int | None = None) -> tuple[Graph, list[Diagnostic]]:

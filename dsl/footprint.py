@@ -1,7 +1,6 @@
-"""How much a schedule holds at once: block lengths, the largest tile, shared memory. Estimates that cost no compiler.
+"""How much a schedule holds at once: block lengths, the largest tile, operands. Estimates that cost no compiler.
 
-The shared memory is a lower bound, fitted to what Triton 3.6 and 3.9 allocate: what it rejects does not fit; what it
-lets through is read from the machine code later.
+What a block takes of shared memory, and so what fits, is told by `dsl.shared_memory`.
 """
 
 from __future__ import annotations
@@ -69,11 +68,11 @@ def load_bytes(kernel: Anatomy, load: Load, held: dict[str, int]) -> int:
 
 def largest_value(kernel: Anatomy, held: dict[str, int]) -> tuple[int, tuple[str, ...]]:
     """Elements of the largest value that one tile computes, and its axes."""
-    products = [c.axes for c in kernel.contractions if not _by_matrix_units(c, held)]
+    products = [c.axes for c in kernel.contractions if not by_matrix_units(c, held)]
     return max((math.prod(held.get(a, 1) for a in axes), axes) for axes in (*kernel.values, *products))
 
 
-def _by_matrix_units(c: Contraction, held: dict[str, int]) -> bool:
+def by_matrix_units(c: Contraction, held: dict[str, int]) -> bool:
     """Whether the lowering makes one matrix product of it; else its factors are multiplied element by element."""
     rows, columns, inner, batch = (
         [a for a in axes if held.get(a, 1) > 1] for axes in (c.rows, c.columns, c.inner, c.batch)
@@ -82,7 +81,7 @@ def _by_matrix_units(c: Contraction, held: dict[str, int]) -> bool:
 
 
 def shared_bytes(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware, sizes: Sizes | None) -> int:
-    """Bytes of shared memory that one block needs at the very least for the operands of its contractions.
+    """Bytes of shared memory for the operands of a block's contractions at the very least, which searches rank by.
 
     In a loop of S stages the operands that it walks are held S times where hardware copies into shared memory by itself
     (sm_90, sm_100, gfx950), S - 1 times elsewhere, and one at a time without a pipeline. What no trip

@@ -13,10 +13,11 @@ from dsl import polynomial
 from dsl.anatomy import Anatomy, Sizes
 from dsl.diagnostics import Diagnostic
 from dsl.directive_specs import Slot
-from dsl.footprint import MAX_TILE, SMALLEST_WHOLE, grid_of, largest_value, lengths, shared_bytes
+from dsl.footprint import MAX_TILE, SMALLEST_WHOLE, grid_of, largest_value, lengths
 from dsl.hardware import Hardware
 from dsl.schedule import KernelSchedule
 from dsl.schedule_form import OPEN, Effective, spelt, words
+from dsl.shared_memory import allocated_bytes
 from dsl.syntax import Directive, Item, Span, Word
 from dsl.tiling.coordinates import BYTES
 
@@ -324,7 +325,8 @@ def _buffers(kernel: Anatomy, schedule: KernelSchedule, found: dict[str, Effecti
 def _least(schedule: KernelSchedule) -> KernelSchedule:
     """With the smallest numbers where they are left open: if that does not fit, nothing will."""
     tile = {a: SMALLEST_WHOLE if t == OPEN else t for a, t in schedule.tile.items()}
-    return replace(schedule, tile=tile, stages=schedule.stages if isinstance(schedule.stages, int) else 1)
+    stages = schedule.stages if isinstance(schedule.stages, int) else 1
+    return replace(schedule, tile=tile, stages=stages, warps=schedule.warps if isinstance(schedule.warps, int) else 4)
 
 
 def _room(
@@ -343,7 +345,7 @@ def _room(
         return
     if sizes is not None and schedule.load == "tma":
         yield from _rows(kernel, schedule, found, sizes)
-    need = shared_bytes(kernel, schedule, hw, sizes)
+    need = allocated_bytes(kernel, schedule, hw, sizes)
     if need > hw.shared_bytes:
         has = hw.shared_bytes // KIB
         stages = f" stages={schedule.stages}" if schedule.stream else ""
@@ -352,7 +354,7 @@ def _room(
             "shared-memory",
             f"tile {tile}{stages} needs {-(-need // KIB)} KiB of shared memory; {hw.name} has {has} KiB",
             at,
-            fix=_smaller(kernel, schedule, lambda s: shared_bytes(kernel, s, hw, sizes) <= hw.shared_bytes),
+            fix=_smaller(kernel, schedule, lambda s: allocated_bytes(kernel, s, hw, sizes) <= hw.shared_bytes),
         )
 
 

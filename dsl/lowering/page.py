@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from dataclasses import dataclass
 
 from dsl.lowering.text import ATOM, LINE, MULTIPLY, Text
@@ -30,7 +31,7 @@ class Page:
         self.extents: set[str] = set()
         self.indent = 0
         self.names: dict[Value, str] = {}
-        self.taken: set[str] = {"tl", "pid", *kernel.graph.params}
+        self.taken: set[str] = {"tl", "pid", *keyword.kwlist, *kernel.graph.params}  # the positions of `i` are `is`
         self.readers: dict[Value, Op] = {}  # an op that reads it, of many the last
         self.placed: set[Value] = set()  # indices into memory
         self.uses = self._count_uses()

@@ -95,7 +95,7 @@ CASES = [
     ("sage2pp", "warps 4", "rescale lazy(4)", "b200"),
     ("sla", "skip crit", "skip marg", "b200"),
     ("attention_backward", "tile m=64 e=all", "tile m=64 n=64", "b200"),
-    ("gemm", "stream k stages=4\n", "split masked\n", "b200"),
+    ("gemm", "stream k stages=3\n", "split masked\n", "b200"),
     ("gemm", "warps 8", "num_warps 8", "b200"),
     ("sla", "stream n stages=3\n", "", "b200"),
     ("sage2pp", "warps 4", "warps 4\n\nschedule s\nwarps 8", "b200"),

@@ -145,7 +145,6 @@ def test_what_a_naive_attention_leaves_open_on_b200() -> None:
         "tile n": (64, (16, 32, 64, 128, 256)),
         "order": ("row", ("row", "grouped(4)", "grouped(8)", "grouped(16)", "reverse(m)", "longest_first")),
         "persistent": ("off", ("off", "on")),
-        "stream": ("n", ("none", "n")),
         "stream stages": (1, (1, 2, 3, 4, 5, 6)),
         "split": ("none", ("none", "masked")),
         "load": ("pointer", ("pointer", "tma")),

@@ -100,3 +100,16 @@ def test_a_sum_that_is_not_f32_is_named_beside_its_accumulator(dtypes: tuple[str
     )
     source = lower(parse(text), hardware("h200")).source
     assert f"acc = tl.dot(a, b, acc, out_dtype=tl.{name})" in source
+
+
+@pytest.mark.parametrize("roles", ["", "load tma\nroles load=1 mma=1\n"])
+def test_axes_whose_positions_would_be_words_of_python(roles: str) -> None:
+    """The positions along `i` and `a` were named `is` and `as`."""
+    text = (
+        "kernel f\nin x[i k] bf16, b[k a] bf16\nout c[i a] bf16\nc = sum[k](x * b)\n"
+        f"schedule\ntile i=64 a=64 k=64\nstream k stages=2\n{roles}"
+    )
+    lowered = lower(parse(text), hardware("h200"))
+    assert lowered.language == ("gluon" if roles else "triton")
+    compile(lowered.source, "f.py", "exec")
+    compile(lowered.interpretable, "f.py", "exec")
