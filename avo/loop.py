@@ -103,6 +103,8 @@ class Loop:
         self._options = dict(options or {})
         self._observer = observer
         self._seed = writer.run.seed
+        promoted = archive.spend_by(writer.run.id, "stage").get("promote", Spend())
+        self._crowned_s = promoted.wall_s  # what earlier sessions promoted is beyond --minutes
         writer.adopt()
         self._history = History.of(archive, writer.run.id)
         adopt, best = getattr(evaluator, "adopt", None), archive.best(writer.run.id)
@@ -144,7 +146,7 @@ class Loop:
                         steps=self._budget.steps,
                         minutes=self._budget.minutes,
                         jobs=self._jobs,
-                        wall_s=self._writer.wall_s,
+                        wall_s=self._worked_s,
                     )
                 )
                 self._check_seed()
@@ -283,12 +285,17 @@ class Loop:
         """Nothing at all is started any more, not even what is recorded: it keeps until the run is resumed."""
         return self._reason == "interrupted" or self._failure is not None
 
+    @property
+    def _worked_s(self) -> float:
+        """Of all sessions what counts against the budget: a run that is taken up again has not spent its promotions."""
+        return self._writer.wall_s - self._crowned_s
+
     def _may_not(self, k: int, seen: int) -> bool:
         if self._last is not None and k > self._last:
             self._stop("agent")
             return True
         spend = self._archive.spend(self._writer.run.id) if self._budget.priced else Spend()
-        reason = self._budget.reached(k, seen, self._history, self._writer.wall_s, spend)
+        reason = self._budget.reached(k, seen, self._history, self._worked_s, spend)
         if reason is not None:
             self._stop(reason)
         return reason is not None
@@ -310,7 +317,7 @@ class Loop:
             best=best,
             candidates=self._history.upto(seen),
             opens=self._target.opens,
-            left=self._budget.left(k, self._writer.wall_s, spend),
+            left=self._budget.left(k, self._worked_s, spend),
             options=self._options,
             preview=self._preview(),
             journal=RunJournal(

@@ -542,6 +542,15 @@ class TestPromotion:
         assert len(judge.asked) == 1
         assert judge.adopted == [run.best.text]
 
+    def test_what_a_promotion_took_is_not_of_the_minutes_of_the_next_session(self, archive: Archive) -> None:
+        judge, watch = Promoter(lambda text: time.sleep(3.0)), Watch()
+        run = search(archive, WalkAgent(), judge, Budget(steps=3), target=self.HIDING)
+        before = archive.run(run.id).wall_s
+        minutes = (before - 0.5) / 60  # more than the steps took, less than they and the promotion
+        again(run, WalkAgent(), judge, Budget(minutes=minutes, steps=4), target=self.HIDING, observer=watch)
+        (began,) = watch.of(Started)
+        assert began.wall_s < before - 1.0 and len(archive.candidates(run.id)) == 5
+
     def test_one_that_fails_is_not_the_best_and_the_next_is_tried(self, archive: Archive) -> None:
         first: list[str] = []
 
