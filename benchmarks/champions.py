@@ -102,10 +102,21 @@ PLANS = {
         Step("matmul", "decode", only=("cuBLAS", "max-autotune", "copy"), where=("m=16",), rounds=3),
         Step("swiglu", where=("r=4096",), only=("eager", "torch.compile", "max-autotune"), rounds=3),
     ),
-    "sets": (  # a minute and a half: sets whose first tables had too few candidates
-        Step("matmul", "decode", only=("cuBLAS", "copy"), leave=("64x32", "16x32p"), rounds=4),
+    "again": (  # three minutes: sets whose first tables had too few candidates, kernels that ran on a rested card
+        Step("matmul", "decode", only=("cuBLAS", "copy"), rounds=2, leave=("64x32", "16x32p", "64x64k64", "16x64w8")),
         Step("matmul", "tall", only=("cuBLAS", "copy"), rounds=3),
         Step("attention", "d256", where=("b=4",), only=("cuDNN", "plain Triton"), leave=("lazy", "roles32"), rounds=3),
+        *(
+            Step(name, only=("eager", "torch.compile", "copy"), leave=("p8",))
+            for name in ("layernorm", "softmax", "rmsnorm")
+        ),
+        Step("gemm", only=("cuBLAS", "cuBLAS addmm", "torch.compile"), rounds=3),
+        Step(
+            *("attention", "grouped", ("b=4",), ("cuDNN", *PLAIN), "public"),
+            leave=("lazy", "causal_lazy", "roles_lazy", "roles_shared"),
+            rounds=3,
+        ),
+        Step("matmul", only=("cuBLAS",), leave=("stages3", "square"), rounds=3),
     ),
     "heads": (  # what a minute is enough for
         Step("attention", "grouped", where=("b=4",), only=("cuDNN", "FA2", *PLAIN), candidates="public", rounds=3),
