@@ -7,6 +7,7 @@ again on a machine without that device, and what is compared is every decision o
 from __future__ import annotations
 
 import inspect
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from avo.agents.protocol import Agent, Brief, Proposal
 from avo.errors import HarnessUnavailable, UserMistake
 from avo.outside import AGENT as OUTSIDE
 from avo.programs import named
-from evaluators.evaluation import Evaluation, Status
+from evaluators.evaluation import Evaluation, Score, Status
 
 if TYPE_CHECKING:
     from archive.archive import Archive
@@ -204,6 +205,12 @@ def _takes(config: RunConfig, name: str, exchanges: list[Exchange]) -> frozenset
     return frozenset(found | ({"lark"} if any(t.grammar for r in asked for t in r.tools) else set()))
 
 
+def _close(then: Score, now: Score) -> bool:
+    """Another machine's logarithms differ in the last digit."""
+    both = [(a, getattr(now, name)) for name, a in vars(then).items()]
+    return all(a == b or (a is not None and b is not None and math.isclose(a, b, rel_tol=1e-9)) for a, b in both)
+
+
 def _compared(run: int, before: list[Candidate], after: list[Candidate], problem: str) -> Replayed:
     new = {c.k: c for c in after}
     same = 0
@@ -213,7 +220,7 @@ def _compared(run: int, before: list[Candidate], after: list[Candidate], problem
             return Replayed(run, same, len(before), f"proposal {c.k} was not made: {problem or 'the agent gave up'}")
         for what in ("digest", "parents", "status", "rationale", "score"):
             then, now = getattr(c, what), getattr(other, what)
-            if then != now:
+            if then != now and not (what == "score" and _close(then, now)):
                 return Replayed(run, same, len(before), f"proposal {c.k}: its {what} was {then} and is {now}")
         same += 1
     return Replayed(run, same, len(before), "")

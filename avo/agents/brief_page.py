@@ -263,7 +263,7 @@ def times(c: Judged) -> list[dict[str, Any]]:
 
 
 def change(brief: Brief, c: Judged) -> str:
-    from avo.report.derive import change as between
+    from avo.report.differences import change as between
 
     if brief.language == "python":
         return ""  # a file has no directives to pair

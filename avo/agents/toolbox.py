@@ -231,7 +231,7 @@ class Toolbox:
         return "\n".join(rows)
 
     def _diff(self, found: Any) -> str:
-        from avo.report.derive import change, line_diff
+        from avo.report.differences import change, line_diff
 
         old, new = self._one(found.old), self._one(found.new)
         rows = [f"{change(old.text, new.text) or 'no difference in the programs'}"]

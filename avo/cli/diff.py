@@ -24,7 +24,7 @@ def diff(
     Example: avo diff 1/0 1/17
     """
     from avo.cli.console import folded, paint, say, show_json, tame, width
-    from avo.report.derive import change, line_diff
+    from avo.report.differences import change, line_diff
 
     (old_name, old, one), (new_name, new, two) = _side(a, archive), _side(b, archive)
     if as_json:

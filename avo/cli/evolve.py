@@ -341,7 +341,7 @@ def _conclude(run: Run) -> None:
     from avo.cli.report import page_name
     from avo.cli.show import promotion, verdict
     from avo.report import write_report
-    from avo.report.derive import change, line_diff
+    from avo.report.differences import change, line_diff
 
     best, evaluation = run.best, run.evaluation
     seed = run.archive.candidates(run.id, ks=[0])

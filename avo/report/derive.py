@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
-import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from avo.report.decisions import decisions
+from avo.report.differences import change, line_diff
 from avo.report.model import (
     GATE_OF_STATUS,
     BestPoint,
@@ -47,54 +48,6 @@ def failed_gate(status: Status | None, named: str | None) -> str | None:
     if status is Status.UNAVAILABLE:
         return "harness"
     return named or GATE_OF_STATUS.get(status, "check")
-
-
-def line_diff(old: str, new: str, old_name: str = "parent", new_name: str = "candidate") -> str:
-    """The unified difference, three lines of context, "" where the texts are equal."""
-    rows = difflib.unified_diff(old.splitlines(), new.splitlines(), old_name, new_name, lineterm="")
-    return "\n".join(rows)
-
-
-def change(old: str, new: str, limit: int = 120) -> str:
-    """The edit in one line, as a person would say it: `stream n stages: 1 → 2; + split masked`.
-
-    Lines are paired by their first words, so a directive whose value changed is one item and not two.
-    """
-    before, after = _statements(old), _statements(new)
-    kept = set(before) & set(after)
-    gone = [line for line in before if line not in kept]
-    come = [line for line in after if line not in kept]
-    items: list[str] = []
-    for line in gone:
-        twin = next((c for c in come if c.split()[0] == line.split()[0]), None)
-        if twin is None:
-            items.append(f"− {line}")
-            continue
-        come.remove(twin)
-        items.append(_within(line.split(), twin.split()))
-    items += [f"+ {line}" for line in come]
-    text = "; ".join(items)
-    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
-
-
-def _statements(text: str) -> list[str]:
-    stripped = (line.split("#", 1)[0].strip() for line in text.splitlines())
-    return [" ".join(line.split()) for line in stripped if line]
-
-
-def _within(old: list[str], new: list[str]) -> str:
-    lost = [w for w in old if w not in new]
-    won = [w for w in new if w not in old]
-    common = [w for w in new if w in old and "=" not in w]
-    keys = {w.split("=")[0] for w in (*lost, *won)}
-    if len(keys) == 1 and len(lost) == len(won) == 1 and "=" in lost[0]:
-        return f"{' '.join((*common, *keys))}: {lost[0].split('=', 1)[1]} → {won[0].split('=', 1)[1]}"
-    if not lost and not won:
-        return f"{' '.join(old)} → {' '.join(new)}"
-    sides = [" ".join(lost), " ".join(won)]
-    if not all(sides):
-        return f"{' '.join(common)}: {'+' if won else '−'} {sides[0] or sides[1]}"
-    return f"{' '.join(common)}: {sides[0]} → {sides[1]}"
 
 
 def running_best(candidates: Iterable[Candidate]) -> RunningBest:
@@ -231,5 +184,6 @@ def complete(
         "baseline": next((c.k for c in done if not c.parents), None),
         "commits": commits(done, kind, gains),
         "running_best": running_best(done),
+        "decisions": decisions(done, kind),
     }
     return ReportModel(candidates=tuple(done), **{**derived, **facts})

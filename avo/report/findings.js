@@ -8,6 +8,26 @@ function tableOf(caption, heads, rows) {
 }
 const gainOf = (ratio) => (ratio === null || ratio === undefined ? "–" : signed(ratio - 1));
 
+function drawDecisions() {
+  const rows = DATA.decisions;
+  if (!rows.length) {
+    at("worth").hidden = true;
+    return;
+  }
+  const alone = rows.filter((d) => !d.others), together = rows.filter((d) => d.others);
+  const line = (d) => [
+    el("span", { class: "mono", text: d.instead }),
+    el("span", { class: "num", text: signed(d.ratio - 1) }),
+    el("span", { text: d.others ? `and ${number(d.others)} more` : "" }),
+    BY_K.has(d.k) ? idButton(BY_K.get(d.k)) : numberButton(d.k),
+  ];
+  const heads = [["Instead of what the best has"], ["Beside the best", 1], ["Other changes"], ["Candidate"]];
+  at("decisions").append(
+    el("p", { class: "lead" }, "Candidates of this run that decided one thing otherwise than the best, the dearest first ", badge(KIND)),
+    alone.length ? tableOf("One decision alone", heads.filter((_, i) => i !== 2), alone.map((d) => line(d).filter((_, i) => i !== 2))) : "",
+    together.length ? tableOf("Never decided otherwise alone: the nearest candidates", heads, together.map(line)) : "");
+}
+
 function drawTried() {
   const rows = DATA.tried;
   if (!rows.length) {

@@ -175,6 +175,16 @@ class Commit(_Frozen):
     reason: str = ""
 
 
+class Decision(_Frozen):
+    """A program that decided something otherwise than the best: `instead` says what it has, `ratio` is its score over
+    the best's (0.95: 5% slower). `others`: in how many more items it differs; 0 where the ratio is the decision's."""
+
+    instead: str
+    k: int
+    ratio: float
+    others: int = 0
+
+
 class Tried(_Frozen):
     """A hypothesis and what came of it. `expected` and `actual` are ratios to the parent (1.05: 5% faster); `actual` is
     None where the candidate has no score, `k` where it was nominated and never tried."""
@@ -239,6 +249,7 @@ class ReportModel(_Frozen):
     candidates: tuple[Candidate, ...] = ()
     commits: tuple[Commit, ...] = ()
     running_best: RunningBest = RunningBest()
+    decisions: tuple[Decision, ...] = ()
     tried: tuple[Tried, ...] = ()
     costs: tuple[Cost, ...] = ()
     # Of a long run, candidates that are only counted: outcome -> how many, and each one's first parent (None: a seed).

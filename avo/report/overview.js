@@ -120,13 +120,13 @@ function drawCommits() {
   const row = (commit, i) => {
     const c = BY_K.get(commit.k);
     const gain = commit.gain === null ? null : commit.gain - 1;
-    const interval = commit.gain_low !== null && commit.gain_high !== null ? ` (${signed(commit.gain_low - 1)} to ${signed(commit.gain_high - 1)})` : "";
+    const interval = commit.gain_low !== null && commit.gain_high !== null ? `${signed(commit.gain_low - 1)} to ${signed(commit.gain_high - 1)}` : "";
     return el("li", { class: "commit" },
       el("span", { class: "ordinal" }, mark("committed"), String(i)),
       el("div", { class: "what" },
         el("div", { class: "change" }, c ? idButton(c) : el("span", { class: "mono", text: commit.digest }), el("span", { class: "mono edit", text: commit.change || (i === 0 ? "the seed program" : "no textual change") })),
         commit.reason && el("p", { class: "reason", text: commit.reason })),
-      el("span", { class: "num strong gain", text: gain === null ? "baseline" : signed(gain) + interval }),
+      el("span", { class: "num strong gain" }, gain === null ? "baseline" : signed(gain), interval && el("span", { class: "interval", text: interval })),
       el("span", { class: "gain-bar", "aria-hidden": "true" }, gain !== null && el("span", { class: "bar small" }, el("span", { class: "fill", vars: { "--x": `${Math.max(0, gain / most) * 100}%` } }))),
       el("span", { class: "num rate" }, number(commit.score), el("span", { class: "unit", text: UNIT })),
       el("span", { class: "num over" }, commit.over_seed === null ? "" : [times(commit.over_seed), el("span", { class: "unit", text: "the seed" })]),
@@ -144,7 +144,7 @@ function drawCommits() {
 
 // The parts that this page has, in its order: a page of a long run is several screens.
 function drawWays() {
-  const words = { now: "Where we are", best: "Best so far", won: "What won", lineage: "Every candidate", cost: "Cost", tried: "Expected", flagged: "To be looked at" };
+  const words = { now: "Where we are", best: "Best so far", won: "What won", worth: "Decisions", lineage: "Every candidate", cost: "Cost", tried: "Expected", flagged: "To be looked at" };
   at("ways").append(...[...document.querySelectorAll("main > section")].filter((s) => !s.hidden).map((s) => el("a", { href: `#${s.id}`, text: words[s.id] })));
 }
 

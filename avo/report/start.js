@@ -17,6 +17,7 @@ drawTiles();
 drawWorkloads();
 drawCharts();
 drawCommits();
+drawDecisions();
 drawCosts();
 drawTried();
 drawFindings();

@@ -32,6 +32,7 @@ def render_table(model: ReportModel, width: int = 80, limit: int = 20) -> str:
     for kind in KINDS:
         _workloads(out, model, kind)
     _commits(out, model, max(limit, 2))
+    _decisions(out, model, limit)
     _candidates(out, model, limit)
     return "\n".join(line.rstrip() for line in sheet.getvalue().strip("\n").split("\n"))
 
@@ -157,6 +158,19 @@ def _commits(out: Console, model: ReportModel, limit: int) -> None:
     if len(shown) < len(line):
         rest = len(line) - len(shown)
         out.print(Text(f"and {rest} more between the seed and these: `avo tree {model.run.id} --committed`"))
+
+
+def _decisions(out: Console, model: ReportModel, limit: int) -> None:
+    """Those that differ in one decision alone; the page has the others too."""
+    shown = [d for d in model.decisions if not d.others][:limit]
+    if not shown:
+        return
+    table = _grid(("of the best", _RIGHT), ("no.", _RIGHT), "instead of what the best has")
+    for d in shown:
+        table.add_row(f"{100 * (d.ratio - 1):+.1f}%", str(d.k), Text(_safe(d.instead)))
+    out.print()
+    out.print(Text(f"What each decision is worth, {model.kind}: candidates that differ in it alone"))
+    out.print(table)
 
 
 def _candidates(out: Console, model: ReportModel, limit: int) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import lzma
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from archive import open_archive
+
+RUNS = Path(__file__).resolve().parents[2] / "benchmarks" / "data" / "runs"
+RESUMED = RUNS / "h200_attention_resumed_2026_11_30.jsonl.xz"
 
 CLOCK = '''
 """Measures, and never twice the same."""
@@ -58,3 +64,20 @@ def test_what_was_measured_is_replayed_from_the_record(
     assert answer.code == 1 and "after 9 of 15 candidates: proposal 9: its rationale was another" in " ".join(
         answer.out.split()
     )
+
+
+def test_the_committed_run_past_cudnn_is_done_again_without_a_gpu(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the naive seed, on an H200, in two sessions: the same search finds the same programs from the verdicts."""
+    monkeypatch.chdir(tmp_path)
+    Path("run.jsonl").write_bytes(lzma.decompress(RESUMED.read_bytes()))
+    assert cli("archive", "import", "run.jsonl").code == 0
+    with open_archive("avo.db", readonly=True) as store:
+        assert store.run(1).agent == "heuristic" and len(store.candidates(1)) == 104
+        best = store.best(1)
+        assert best is not None and best.k == 2
+        for line in ("roles load=1 mma=2", "rescale speculative", "hold q registers", "persistent"):
+            assert line in best.text
+    again = cli("replay", "1")
+    assert again.code == 0 and "run 2 is run 1 again: 104 candidates, all the same" in again.out, again.out

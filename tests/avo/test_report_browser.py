@@ -207,7 +207,7 @@ def test_a_thousand_candidates_and_a_single_one(browser: Browser, pages: dict[st
 def test_the_parts_stand_in_the_order_of_what_is_asked(browser: Browser, pages: dict[str, Path]) -> None:
     page = browser.open(pages["measured"], width=1600)
     ways = page.evaluate("[...document.querySelectorAll('#ways a')].map(a => a.getAttribute('href'))")
-    assert ways == ["#now", "#best", "#won", "#lineage", "#cost", "#tried", "#flagged"]
+    assert ways == ["#now", "#best", "#won", "#worth", "#lineage", "#cost", "#tried", "#flagged"]
     tops = page.evaluate("[...document.querySelectorAll('main > section')].map(s => s.getBoundingClientRect().top)")
     assert tops == sorted(tops)
     labels = "[...document.querySelectorAll('.finders label')].map(l => l.firstChild.textContent.trim())"

@@ -12,9 +12,12 @@ from report_sample import HOSTILE, digest_of, sample, untimed
 
 from avo.errors import UserMistake
 from avo.report import ReportModel, render_html, render_table, to_json, write_page
-from avo.report.derive import change, commits, short_ids
+from avo.report.decisions import decisions
+from avo.report.derive import commits, short_ids
+from avo.report.differences import change
+from avo.report.model import Candidate
 from avo.report.page import kept
-from evaluators.evaluation import GateResult, Status
+from evaluators.evaluation import GateResult, Score, Status
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,33 @@ def test_gains_multiply_to_the_gain_over_the_seed_along_the_winning_line(model: 
 def test_an_interval_is_kept_where_one_is_given(model: ReportModel) -> None:
     rows = commits(model.candidates, "predicted", {model.commits[1].k: (1.1, 1.05, 1.2)})
     assert (rows[1].gain, rows[1].gain_low, rows[1].gain_high) == (1.1, 1.05, 1.2)
+
+
+def test_a_decision_is_worth_what_the_program_that_decided_otherwise_alone_loses() -> None:
+    head = "kernel k\nout y[r] bf16\ny = x\n\nschedule\n"
+
+    def candidate(k: int, schedule: str, score: float) -> Candidate:
+        text = head + schedule.replace("; ", "\n") + "\n"
+        own = Score(measured=score, predicted=1.0)
+        return Candidate(digest=f"{k:016x}", id="", k=k, status=Status.OK, score=own, text=text)
+
+    tried = [
+        candidate(0, "tile m=64; warps 4", 100.0),
+        candidate(1, "tile m=128; load tma; persistent; hold q registers; warps 4", 200.0),
+        candidate(2, "tile m=64; load tma; persistent; hold q registers; warps 4", 160.0),
+        candidate(3, "tile m=128; load tma; persistent; warps 4", 190.0),
+        candidate(4, "tile m=128; warps 4", 120.0),
+        candidate(5, "tile m=128; load tma; persistent; hold q registers; warps 4; buffers k 3", 198.0),
+    ]
+    told = [(d.instead, d.k, round(d.ratio, 3), d.others) for d in decisions(tried, "measured")]
+    assert told == [
+        ("tile m: 128 → 64", 2, 0.8, 0),
+        ("− hold q registers", 3, 0.95, 0),
+        ("+ buffers k 3", 5, 0.99, 0),
+        ("− load tma", 4, 0.6, 2),
+        ("− persistent", 4, 0.6, 2),
+    ]
+    assert decisions([c.model_copy(update={"text": "import triton"}) for c in tried], "measured") == ()
 
 
 def test_a_repeated_program_is_one_candidate_more_and_no_failure(model: ReportModel) -> None:
