@@ -96,7 +96,7 @@ def _complaint(error: Any) -> str:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise UserMistake(f"no such file: {path}") from None
     except (OSError, UnicodeDecodeError) as error:

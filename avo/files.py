@@ -32,7 +32,7 @@ def read_text(path: str) -> str:
     if len(data) > LARGEST:
         raise UserMistake(f"{path} is larger than {LARGEST // 1024} KiB; that is no program")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")  # some editors begin with a mark of the byte order
     except UnicodeDecodeError:
         raise UserMistake(f"{path} is not UTF-8 text") from None
 

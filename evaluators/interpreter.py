@@ -18,7 +18,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 from triton.runtime import interpreter as base
 
-from evaluators import folding
+from evaluators import folding, tuning
 from evaluators.guards import MemoryFault, Regions
 from evaluators.narrow import FORMATS, from_bits, round_to, round_toward_zero, to_bits
 
@@ -398,6 +398,7 @@ def install() -> None:
     base.interpreter_builder.options = base.InterpreterOptions(sanitize_overflow=False)
     # NumPy 2.4 makes no int of an array with one axis, so `range` with a tensor for a bound failed in 3.6.
     tl.tensor.__index__ = lambda self: int(self.handle.data.reshape(-1)[0])
+    tuning.install()
     _installed = True
 
 

@@ -216,8 +216,8 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
         except BaseException as error:  # SystemExit of a candidate too
             if "DefaultCPUAllocator" in str(error):
                 raise MemoryError from None
-            raise CandidateError(_complaint(error, _State.path)) from None
-    outputs = list(result) if isinstance(result, tuple | list) else [result]
+            raise CandidateError(f"{_complaint(error, _State.path)}{_forbidden(error)}") from None
+    outputs = returned(result)
     odd = [f"output {i} is {_kind(o)}, no plain tensor" for i, o in enumerate(outputs) if not _plain(o)]
     if odd:
         return {"odd": odd}, []
@@ -296,6 +296,37 @@ def _place(row: dict[str, Any], data: bytes) -> tuple[torch.Tensor, Zone]:
     tensor, zone = _State.held[key]
     zone.contents[:] = np.frombuffer(data, dtype=np.uint8)
     return tensor, zone
+
+
+_OF_TENSORS = (
+    *("__torch_function__", "__torch_dispatch__", "__array__", "__array_interface__", "__cuda_array_interface__"),
+    *("__dlpack__", "__getattr__", "data_ptr", "dtype", "shape"),
+)
+
+
+def returned(result: Any) -> list[Any]:
+    """The outputs. Raises CandidateError where one is an ordinary mistake: neither a tensor of whatever kind nor an
+    object that plays one."""
+    import torch
+
+    outputs = list(result) if isinstance(result, tuple | list) else [result]
+    for i, output in enumerate(outputs):
+        kind = type(output)
+        plays = kind.__module__ != "numpy" and any(hasattr(kind, name) for name in _OF_TENSORS)
+        if not (isinstance(output, torch.Tensor) or plays):
+            said = "None" if output is None else f"a value of type {kind.__name__}"
+            where = f" as output {i}" if isinstance(result, tuple | list) else ""
+            raise CandidateError(f"{ENTRY} returned {said}{where}; it has to return the output tensors"[:400])
+    return outputs
+
+
+def _forbidden(error: BaseException) -> str:
+    """What else is to be said of an error that is the sandbox's doing."""
+    while not isinstance(error, PermissionError):
+        if error.__cause__ is None:
+            return ""
+        error = error.__cause__
+    return " (the sandbox: no sockets, no processes, no files outside of the folder for temporary ones)"
 
 
 def _kind(output: Any) -> str:

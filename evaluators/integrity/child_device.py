@@ -28,7 +28,7 @@ import torch
 
 from evaluators.cpu import TORCH_DTYPES, _complaint
 from evaluators.guards import poison
-from evaluators.integrity.child import withheld
+from evaluators.integrity.child import returned, withheld
 from evaluators.integrity.watching import Calls, Launches, watched
 from evaluators.worker import CandidateError
 
@@ -304,7 +304,7 @@ def run_call(device: Device, run: Any, path: str, payload: dict[str, Any], blobs
     device.launches.ghost = bool(payload.get("ghost"))
     device.wait()
     began = _perf_counter()
-    outputs = _called(device, run, path, inputs, payload["params"], poisoned=True)
+    outputs = returned(_called(device, run, path, inputs, payload["params"], poisoned=True))
     odd = [f"output {i} is {type(o).__name__}, no plain tensor" for i, o in enumerate(outputs) if not _plain(device, o)]
     if odd:
         return {"odd": odd}, []

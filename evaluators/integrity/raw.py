@@ -242,7 +242,7 @@ _Gate: TypeAlias = "Callable[[_Case, WorkerPool], dict[str, Any]]"
 
 def _parse(case: _Case, pool: WorkerPool) -> dict[str, Any]:
     try:
-        tree = ast.parse(case.text)
+        tree = ast.parse(case.text.encode())  # as a file is read: it may begin with a mark of the byte order
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         message = f"{f'line {line}: ' if line else ''}{type(error).__name__}: {getattr(error, 'msg', error)}"

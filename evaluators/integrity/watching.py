@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import triton
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SMALL = 64  # elements; work on less is bookkeeping
@@ -51,12 +54,12 @@ class Calls:
 
 
 class _Mode(TorchDispatchMode):
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, launches: Launches | None) -> None:
         super().__init__()
-        self._calls = calls
+        self._calls, self._launches = calls, launches
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not is_glue(func) and largest(args) > SMALL:
+        if not is_glue(func) and largest(args) > SMALL and not within(self._launches):
             self._calls.note(func._schema.name)
         return func(*args, **(kwargs or {}))
 
@@ -76,6 +79,21 @@ def largest(args: Any) -> int:
     return max(flat, default=SMALL + 1)
 
 
+def within(launches: Launches | None) -> bool:
+    """Whether it is the interpreter that asks, for a kernel that runs in it. What the kernel's own Python asks for is
+    no kernel's work."""
+    if launches is None or not launches.inside:
+        return False
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and frame.f_code.co_filename.startswith(_INTERPRETER)
+
+
+_OWN = (__file__, os.path.dirname(torch.__file__))
+_INTERPRETER = (os.path.dirname(triton.__file__), os.path.dirname(os.path.dirname(__file__)))
+
+
 # Ways of a tensor's values to the host, where NumPy or Python would do the work.
 _WAYS = ("numpy", "__array__", "tolist", "__dlpack__")
 
@@ -87,7 +105,7 @@ def to_the_host(calls: Calls, launches: Launches | None) -> Iterator[None]:
 
     def noted(name: str) -> Callable[..., Any]:
         def leave(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if tensor.numel() > SMALL and not (launches and launches.inside):
+            if tensor.numel() > SMALL and not within(launches):
                 calls.note(f"host::{name.strip('_')}")
             return kept[name](tensor, *args, **kwargs)
 
@@ -109,7 +127,7 @@ def watched(calls: Calls, launches: Launches | None = None, here: bool = True) -
 
     def started(function: Callable[..., Any], args: Any, *more: Any) -> int:
         def run(*a: Any, **k: Any) -> Any:
-            with _Mode(calls):
+            with _Mode(calls, launches):
                 return function(*a, **k)
 
         return start(run, args, *more)
@@ -121,7 +139,7 @@ def watched(calls: Calls, launches: Launches | None = None, here: bool = True) -
         if not here:
             yield
             return
-        with _Mode(calls), to_the_host(calls, launches):
+        with _Mode(calls, launches), to_the_host(calls, launches):
             yield
     finally:
         _thread.start_new_thread = start

@@ -110,3 +110,11 @@ def test_a_name_in_another_case_is_the_nearest() -> None:
 
     assert unknown("axis", "R", ["c", "r"]) == "unknown axis 'R'; did you mean 'r'? known: r, c"
     assert nearest("R", ["c", "r"]) == "r" and nearest("z", ["c", "r"]) == ""
+
+
+def test_files_of_people_may_begin_with_a_mark_of_the_byte_order(tmp_path):
+    from avo.files import read_text
+
+    file = tmp_path / "kernel.py"
+    file.write_bytes(b"\xef\xbb\xbfdef run(x):\n    return x\n")
+    assert read_text(str(file)).startswith("def run")

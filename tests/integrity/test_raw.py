@@ -68,8 +68,18 @@ def test_what_does_not_start_is_told_by_name(judge):
         pytest.param("return torch.softmax(x.float(), -1)", Status.INCORRECT, "dtype f32", marks=pytest.mark.slow),
         pytest.param("x.copy_(torch.softmax(x.float(), -1)); return x", Status.INCORRECT, "written to"),
         pytest.param(
-            "return torch.softmax(x.float(), -1).bfloat16().tolist()", Status.GAMING, "list", marks=pytest.mark.slow
+            "return torch.softmax(x.float(), -1).bfloat16().tolist()",
+            Status.INCORRECT,
+            "returned a value of type list",
+            marks=pytest.mark.slow,
         ),
+        pytest.param("torch.softmax(x.float(), -1)", Status.INCORRECT, "returned None; it has to"),
+        pytest.param("return {'y': x}", Status.INCORRECT, "type dict", marks=pytest.mark.slow),
+        pytest.param("yield x", Status.INCORRECT, "type generator", marks=pytest.mark.slow),
+        pytest.param(
+            "return torch.sparse_coo_tensor(size=x.shape)", Status.GAMING, "disguised", marks=pytest.mark.slow
+        ),
+        pytest.param("import asyncio; asyncio.new_event_loop()", Status.INCORRECT, "(the sandbox: no sockets"),
         pytest.param("__import__('os')._exit(0)", Status.CRASH, "died", marks=pytest.mark.slow),
         pytest.param("return torch.empty(1 << 40)", Status.OUT_OF_MEMORY, "memory", marks=pytest.mark.slow),
     ],
