@@ -21,6 +21,7 @@ from evaluators.recorded import Table, read_tables
 from evaluators.timing import bootstrap
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from evidence_claims import claims_part
 from evidence_peers import faults_part, helion_part, kernelbench_part, peer_losses
 
 HERE = Path(__file__).resolve().parent
@@ -324,6 +325,7 @@ def page() -> str:
         "Written by `python benchmarks/evidence_page.py` from `benchmarks/data/`; do not edit. Anybody can replay any search on "
         "the tables without a GPU: `--evaluator recorded:PATH` ([how](../prediction.md#recorded-tables)).",
         "",
+        *claims_part(),
         *tables_part(tables),
         *search_part(),
         *prediction_part(),
