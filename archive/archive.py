@@ -61,14 +61,17 @@ from evaluators.evaluation import Evaluation, Status
 _IDS = 500  # values in one IN (...)
 
 
-def open_archive(where: str | os.PathLike[str], *, readonly: bool = False, busy_s: float = BUSY_S) -> Archive:
-    """Opens the archive at a path, an `sqlite:///` or a `postgresql://` URL; creates it unless `readonly`.
+def open_archive(
+    where: str | os.PathLike[str], *, readonly: bool = False, create: bool = True, busy_s: float = BUSY_S
+) -> Archive:
+    """Opens the archive at a path, an `sqlite:///` or a `postgresql://` URL; one that is not there is made where it is
+    opened for writing, unless `create` is False.
 
     busy_s: how long to wait for another process's transaction. Raises ArchiveError, which says what to do, for a file
     that is no archive, is from a newer avo, cannot be read or written; nothing is changed then. An older archive is
     backed up and upgraded when it is opened for writing.
     """
-    archive = Archive(open_database(where, readonly=readonly, busy_s=busy_s))
+    archive = Archive(open_database(where, readonly=readonly, create=create, busy_s=busy_s))
     if not readonly:
         archive.rebuild_search_keys()
     return archive

@@ -58,7 +58,7 @@ class Database(ABC):
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One consistent snapshot. Keep it short: the database keeps for it what others have replaced meanwhile."""
-        with explained(self.where, self.busy_s), self._read.begin() as connection:
+        with explained(self.where, self.busy_s, not self.readonly), self._read.begin() as connection:
             yield connection
 
     @contextmanager

@@ -35,8 +35,11 @@ def locate(where: str | os.PathLike[str]) -> Path | URL:
     return Path(url.database).expanduser()
 
 
-def open_database(where: str | os.PathLike[str], *, readonly: bool, busy_s: float = BUSY_S) -> Database:
-    """Opens, and for writing creates or upgrades. Refuses, with the reason, whatever is not an archive of ours."""
+def open_database(
+    where: str | os.PathLike[str], *, readonly: bool, create: bool = True, busy_s: float = BUSY_S
+) -> Database:
+    """Opens, and for writing creates (unless `create` is False) or upgrades. Refuses, with the
+    reason, whatever is not an archive of ours."""
     found = locate(where)
     database: Database
     if isinstance(found, URL):
@@ -46,7 +49,7 @@ def open_database(where: str | os.PathLike[str], *, readonly: bool, busy_s: floa
     else:
         from archive.sqlite import SqliteDatabase
 
-        database = SqliteDatabase(found, readonly=readonly, busy_s=busy_s)
+        database = SqliteDatabase(found, readonly=readonly, create=create, busy_s=busy_s)
     try:
         if not readonly:
             database.prepare()

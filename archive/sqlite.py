@@ -20,10 +20,9 @@ _MAGIC = b"SQLite format 3\x00"
 
 
 class SqliteDatabase(Database):
-    def __init__(self, path: Path, *, readonly: bool, busy_s: float) -> None:
+    def __init__(self, path: Path, *, readonly: bool, create: bool = True, busy_s: float) -> None:
         self.path = path
-        fresh = look_at(path, readonly)
-        if fresh and not readonly:
+        if look_at(path, readonly, create):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -54,13 +53,14 @@ class SqliteDatabase(Database):
         return _back_up(self.path, version)
 
 
-def look_at(path: Path, readonly: bool) -> bool:
-    """True where there is nothing yet. Raises for what cannot be an archive, before SQLite touches it."""
+def look_at(path: Path, readonly: bool, create: bool = True) -> bool:
+    """True where there is nothing yet and one may be made. Raises for what cannot be an archive, before SQLite touches
+    it."""
     try:
         if path.is_dir():
             raise ArchiveError(f"{path} is a folder; name a file in it, such as {path / 'avo.db'}")
         if not path.exists() or path.stat().st_size == 0:
-            if readonly:
+            if readonly or not create:
                 raise ArchiveError(f"there is no archive at {path}. `avo evolve` makes one; --archive names another")
             return True
         with path.open("rb") as file:

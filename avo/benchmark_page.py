@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dsl.wording import counted
+
 if TYPE_CHECKING:
     from evaluators.benchmark import Benchmark, Interval, Outcome, Row
 
@@ -20,7 +22,7 @@ def conditions(found: Benchmark) -> str:
     )
     return (
         f"{device['name']}, {found.date[:10]}; {versions}; {r.name} regime: {r.untimed_s * 1e3:g} ms untimed and "
-        f"{r.timed_s * 1e3:g} ms timed a segment, arms in turns, {found.rounds} rounds, cold L2"
+        f"{r.timed_s * 1e3:g} ms timed a segment, arms in turns, {counted(found.rounds, 'round')}, cold L2"
     )
 
 

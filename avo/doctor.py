@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from avo.compiling import has_torch, has_triton
+from dsl.wording import counted
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def examine(archive: str, quick: bool = False) -> list[Finding]:
 
 def _python() -> Iterator[Finding]:
     version = platform.python_version()
-    where = f"{version} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    where = f"{version} on {platform.system()} {platform.machine()}, {counted(os.cpu_count() or 1, 'core')}"
     yield Finding("python", "ok", where)  # older than 3.11 does not get this far
 
 
@@ -203,7 +204,7 @@ def _archive(where: str) -> Iterator[Finding]:
             )
             return
         with open_archive(where, readonly=True) as archive:
-            found = f"{archive.where}, {len(archive.runs())} runs"
+            found = f"{archive.where}, {counted(len(archive.runs()), 'run')}"
     except ArchiveError as error:
         yield Finding("archive", "fail", str(error))
         return

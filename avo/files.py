@@ -50,6 +50,12 @@ def read_program(path: str) -> tuple[str, Program]:
     return text, parse(text, path)
 
 
+def refuse_existing(path: Path | None, force: bool) -> None:
+    """Before the work for a file is begun: UserMistake where it is there already, as `write_text` would say."""
+    if path is not None and path.exists() and not force:
+        raise UserMistake(f"{path} is there already; --force overwrites it")
+
+
 def write_text(path: Path, text: str, force: bool) -> None:
     """Write a file, whole or not at all. Raises UserMistake where it is there already (without `force`) or cannot be
     written."""

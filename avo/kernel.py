@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from avo.errors import HarnessUnavailable, UserMistake
+from dsl.wording import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,7 +104,9 @@ class Kernel:
 
         names = [t.name for t in self.program.algorithm.inputs]
         if len(inputs) != len(names):
-            raise UserMistake(f"{self.program.algorithm.name} takes {len(names)} tensors ({', '.join(names)})")
+            raise UserMistake(
+                f"{self.program.algorithm.name} takes {counted(len(names), 'tensor')} ({', '.join(names)})"
+            )
         if any(getattr(i, "device", None) is None or i.device.type == "cpu" for i in inputs):
             raise UserMistake("the kernel runs on a GPU: pass tensors of its device; `meaning` computes on the host")
         require_triton("running a kernel")

@@ -126,7 +126,7 @@ def resume(
     """
     from archive.archive import open_archive
 
-    store = open_archive(archive)
+    store = open_archive(archive, create=False)
     try:
         config = stored(store, run, steps=steps, minutes=minutes)
         parts = prepare(config, target=target, hardware=hardware, agent=agent, evaluator=evaluator)
@@ -146,9 +146,11 @@ def start(
     agent: str | Agent | None = None,
     evaluator: str | Evaluator | None = None,
     budget: Budget | None = None,
+    together: Mapping[str, Any] | None = None,
 ) -> Run:
     """A new run of a resolved configuration. `begun` is called once all parts are there and the archive is open, before
-    the run is recorded. budget: for this call alone, instead of the configuration's."""
+    the run is recorded. budget: for this call alone, instead of the configuration's. together: what is stored of runs
+    that share a budget (avo.several)."""
     from archive.archive import open_archive
     from avo.run import begin
 
@@ -171,6 +173,7 @@ def start(
             jobs=parts.config.jobs or 1,
             config=parts.config.model_dump(mode="json"),
             versions=versions(),
+            together=together,
         )
     except BaseException:
         parts.evaluator.close()
@@ -307,7 +310,7 @@ def prepare(
         judge = python_judge(chip, config.accept_sandbox, config.jobs or 1, **config.evaluator_options)
     elif _named(evaluator):
         judge = plugins.create("evaluator", config.evaluator, available, config.evaluator_options)
-    whole = {key: _full(getattr(config, key)) for key in ("target", "hw", "agent", "evaluator")}
+    whole = {key: full_name(getattr(config, key)) for key in ("target", "hw", "agent", "evaluator")}
     if config.program is not None:
         whole["program"] = str(Path(config.program).resolve())
     return Parts(config.model_copy(update=whole), job, chip, maker, judge)
@@ -382,7 +385,8 @@ def _name(part: Any, kind: str) -> str | None:
     return f"<{kind} object {name or type(part).__qualname__}>"
 
 
-def _full(name: str) -> str:
+def full_name(name: str) -> str:
+    """A file by its whole path, so that it is found from another folder; anything else as it stands."""
     if split := plugins.with_path(name):
         return f"{split[0]}:{Path(split[1]).expanduser().resolve()}"
     if not plugins.is_file(name):

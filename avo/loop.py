@@ -29,6 +29,7 @@ from avo.programs import named
 from avo.promoting import crown, device_seconds
 from avo.proposing import Named, ask
 from avo.signals import Interrupts
+from dsl.wording import counted
 from evaluators.evaluation import Evaluation, Status, score
 
 if TYPE_CHECKING:
@@ -444,7 +445,8 @@ class Loop:
             wait_s *= 2
         raise HarnessUnavailable(
             f"{name} could not judge proposal {waiting.k}: {evaluation.message or 'no reason given'} "
-            f"({attempt} attempts). It keeps its place, unjudged: --resume {self._writer.run.id} goes on from there"
+            f"({counted(attempt, 'attempt')}). It keeps its place, unjudged: --resume {self._writer.run.id} goes on "
+            "from there"
         )
 
     def _judged(self, k: int, evaluation: Evaluation, wall_s: float) -> None:

@@ -16,6 +16,7 @@ from avo.events import Observer
 from avo.history import History
 from avo.judging import judge_of
 from avo.loop import PATIENCE, Loop, Patience
+from dsl.wording import counted
 from evaluators.evaluation import Evaluation
 
 if TYPE_CHECKING:
@@ -38,9 +39,11 @@ def begin(
     config: Mapping[str, Any] | None = None,
     versions: Mapping[str, Any] | None = None,
     notes: int | None = None,
+    together: Mapping[str, Any] | None = None,
 ) -> Run:
     """Records a new run and does not start it. config, versions: stored as they are, for people and for `--resume`.
-    notes: the last note of other runs that its agent may read, by id; those that are there now where it is None."""
+    notes: the last note of other runs that its agent may read, by id; those that are there now where it is None.
+    together: who shares a budget with it (avo.several)."""
     versions = dict(versions or {})
     judge = judge_of(target, hardware, evaluator, versions)
     last = archive.last_note() if notes is None else notes
@@ -51,7 +54,8 @@ def begin(
         seed=seed,
         jobs=jobs,
         judge=judge.new_key(),
-        config={"given": dict(config or {}), "judge": dict(judge.parts), "notes": last},
+        config={"given": dict(config or {}), "judge": dict(judge.parts), "notes": last}
+        | ({"together": dict(together)} if together else {}),
         versions=versions,
     )
     return Run(archive, record.id)
@@ -208,7 +212,7 @@ class Run:
         """For notebooks: what was committed, and the best program. All of it escaped."""
         record, rows = self.record, self.history().all()
         state = record.standing
-        head = f"run {self.id}: {record.target} on {record.hardware}, {len(rows)} candidates, {state}"
+        head = f"run {self.id}: {record.target} on {record.hardware}, {counted(len(rows), 'candidate')}, {state}"
         body = "".join(
             f"<tr><td>{c.k}</td><td><code>{html.escape(c.digest[:8])}</code></td><td>{c.value:.4g}</td>"
             f"<td>{html.escape(c.evaluation.mode)}</td><td>{html.escape(c.rationale)}</td></tr>"

@@ -75,7 +75,7 @@ class Desk:
         if self._config is not None:
             self._run = begin(self._config)
             self._config = None
-        with open_archive(self._archive) as store:
+        with open_archive(self._archive, create=False) as store:
             record = store.run(self._run)
             self._run = record.id
             brief = brief_of(store, record)

@@ -2,24 +2,30 @@
 
 Runs take turns of a few proposals. One that is near its practical ceiling or stalls (avo.stopping) ends, and what it
 leaves goes to the others: the reallocation of muCUTLASS's budget scheduler (arXiv 2603.29010), done while the runs are
-under way. Who is next follows from the verdicts alone.
+under way. Who is next follows from the verdicts alone, so what was killed is taken up by taking the turns again: those
+whose verdicts are there pass at once, and the one that was cut off is finished.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from archive.records import Spend
 from avo import choosing
 from avo.budget import Budget
 from avo.config import RunConfig
+from avo.errors import UserMistake
+from avo.history import History
+from avo.launch import carry_on, full_name, prepare, start, stored
 from avo.stopping import EPSILON, WINDOW, ceiling
 
 if TYPE_CHECKING:
+    from archive.archive import Archive
     from avo.events import Observer
     from avo.launch import Parts
     from avo.run import Run
@@ -61,6 +67,46 @@ class Turn:
     left: int | None
 
 
+@dataclass(frozen=True)
+class Group:
+    """Runs that share a budget, as each of them has it stored. id: of them all. runs: target -> its run, of those that
+    have begun."""
+
+    id: str
+    targets: tuple[str, ...]
+    runs: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def new(cls, targets: Sequence[str]) -> Group:
+        return cls(uuid.uuid4().hex, tuple(map(full_name, targets)))
+
+
+def taken_up(
+    store: Archive, run: int | None, targets: Sequence[str], limits: Mapping[str, Any]
+) -> tuple[RunConfig, Group]:
+    """What runs that share a budget were begun with, and who they are: those of `run`, else the newest of `targets`.
+
+    limits: a new budget for all of them, over all sessions, as `avo.launch.stored` takes it. Raises UserMistake where
+    there are none, or `run` is not one of them.
+    """
+    wanted = set(map(full_name, targets))
+    every = [(r, r.config["together"]) for r in store.runs() if r.config.get("together")]
+    found = [(r, t) for r, t in every if set(t["targets"]) == wanted and run in (None, r.id)]
+    if not found:
+        what = "no run" if run is None else f"run {run}, but not one"
+        there = "; ".join(dict.fromkeys(",".join(t["targets"]) for _, t in every))
+        raise UserMistake(
+            f"{store.where} has {what} that was begun with --targets {','.join(targets)}"
+            + (f"; there are those of {there}" if there else "")
+        )
+    newest, group = found[-1]
+    config = stored(store, newest.id, **limits)
+    if limits.get("steps") is None and limits.get("minutes") is None:
+        config = config.model_copy(update={"steps": group["steps"]})
+    runs = {r.config["given"]["target"]: r.id for r, t in every if t["id"] == group["id"]}
+    return config, Group(group["id"], tuple(group["targets"]), runs)
+
+
 def configs(shared: RunConfig, targets: Sequence[str]) -> list[RunConfig]:
     """One configuration a target. The limits are those of all runs together, but for steps: each run is stored with an
     equal share, which is what resuming it alone takes as its limit."""
@@ -79,32 +125,42 @@ def evolve(
     turn: int = TURN,
     observe: Callable[[Turn], Observer | None] | None = None,
     begun: Callable[[Parts], None] | None = None,
+    group: Group | None = None,
 ) -> list[Entry]:
     """Runs until the budget is spent or no run is worth a turn; returns the targets with what came of each.
 
     shared: its steps, minutes, USD, tokens and device seconds are for all together. observe: called before each turn,
-    gives who sees its events. begun: see avo.launch.start.
+    gives who sees its events. begun: see avo.launch.start. group: runs to go on with, from `taken_up`.
 
-    Raises what `avo.launch.start` raises; what was recorded stays, and each run can be resumed by itself.
+    Raises what `avo.launch.start` raises; what was recorded stays, all can be taken up, and each run by itself.
     """
-    entries = [Entry(c) for c in configs(shared, targets)]
-    began = time.monotonic()
+    group = group or Group.new(targets)
+    entries = [Entry(c) for c in configs(shared, group.targets)]
+    recorded = _recorded(entries, group)
+    began = time.monotonic() - sum(e.wall_s for e in entries)
+    fresh = {e.config.target for e in entries}  # those that had no turn yet
     number = 0
     while True:
-        entry = _next(entries)
+        entry = _next(entries, fresh)
         left = None if shared.steps is None else shared.steps - sum(e.made for e in entries)
         if entry is None or (left is not None and left <= 0):
             break
         number += 1
         proposals = turn if left is None else min(turn, left)
-        if left is not None and not entry.run:  # so that all have a first turn
-            proposals = min(turn, max(1, left // sum(not e.run for e in entries)))
+        if left is not None and entry.config.target in fresh:  # so that all have a first turn
+            proposals = min(turn, max(1, left // len(fresh)))
+        fresh.discard(entry.config.target)
+        history = recorded.get(entry.config.target)
+        if history is not None and len(history) > entry.made + proposals:  # it had this turn in an earlier session
+            _count(entry, history, entry.made + proposals)
+            continue
         rest = None if shared.minutes is None else shared.minutes * 60 - (time.monotonic() - began)
         if rest is not None and rest <= 0:
             break
         budget = _budget(entry, entries, shared, proposals, rest)
         observer = observe(Turn(entry, number, proposals, left)) if observe is not None else None
-        with _session(entry, budget, observer, begun) as run:
+        together = {"id": group.id, "targets": list(group.targets), "steps": shared.steps}
+        with _session(entry, budget, observer, begun, together) as run:
             reason = _read(entry, run)
         if reason in _ENDED:
             entry.ended = reason
@@ -117,11 +173,25 @@ def evolve(
     return entries
 
 
-def _next(entries: Sequence[Entry]) -> Entry | None:
+def _recorded(entries: Sequence[Entry], group: Group) -> dict[str, History]:
+    """What earlier sessions judged, by target; the entries are told which run is theirs and what it has used."""
+    from archive.archive import open_archive
+
+    found = {}
+    if group.runs:
+        with open_archive(entries[0].config.archive, readonly=True) as store:
+            for entry in entries:
+                if run := group.runs.get(entry.config.target):
+                    entry.run, entry.wall_s, entry.spend = run, store.run(run).wall_s, store.spend(run)
+                    found[entry.config.target] = History.of(store, run)
+    return found
+
+
+def _next(entries: Sequence[Entry], fresh: Collection[str]) -> Entry | None:
     """Who has had no turn yet, in the order given; then the one that promises most, the earlier of equals."""
-    fresh = next((e for e in entries if not e.run), None)
+    first = next((e for e in entries if e.config.target in fresh), None)
     going = [e for e in entries if not e.ended]
-    return fresh or max(going, key=lambda e: e.promise, default=None)
+    return first or max(going, key=lambda e: e.promise, default=None)
 
 
 def _budget(entry: Entry, entries: Sequence[Entry], shared: RunConfig, proposals: int, rest: float | None) -> Budget:
@@ -147,14 +217,19 @@ def _budget(entry: Entry, entries: Sequence[Entry], shared: RunConfig, proposals
     )
 
 
-def _session(entry: Entry, budget: Budget, observer: Observer | None, begun: Callable[[Parts], None] | None) -> Run:
+def _session(
+    entry: Entry,
+    budget: Budget,
+    observer: Observer | None,
+    begun: Callable[[Parts], None] | None,
+    together: Mapping[str, Any] | None,
+) -> Run:
     """One turn of a run, which it begins where there is none yet; the caller closes it."""
     from archive.archive import open_archive
-    from avo.launch import carry_on, prepare, start, stored
 
     if not entry.run:
-        return start(entry.config, observer=observer, budget=budget, begun=begun)
-    store = open_archive(entry.config.archive)
+        return start(entry.config, observer=observer, budget=budget, begun=begun, together=together)
+    store = open_archive(entry.config.archive, create=False)
     try:
         return carry_on(store, prepare(stored(store, entry.run)), entry.run, observer, budget)
     except BaseException:
@@ -165,15 +240,19 @@ def _session(entry: Entry, budget: Budget, observer: Observer | None, begun: Cal
 def _read(entry: Entry, run: Run) -> str:
     """What the turn came to is taken into the entry; returns why it ended."""
     record, history = run.record, run.history()
-    best = history.best()
     entry.run, entry.wall_s, entry.spend = run.id, record.wall_s, run.spend
-    entry.made = len(history) - 1
-    entry.gap = ceiling(best.evaluation, record.hardware)
-    entry.stale = history.stale(entry.made)
+    _count(entry, history, len(history) - 1)
     return record.ended or "steps"
+
+
+def _count(entry: Entry, history: History, made: int) -> None:
+    """Where the run stood after so many proposals."""
+    entry.made = made
+    entry.gap = ceiling(history.best(made).evaluation, entry.config.hw)
+    entry.stale = history.stale(made)
 
 
 def _promote(entry: Entry) -> None:
     """The winner of a run is measured again and on the hidden sizes, now that no turn follows."""
-    with _session(entry, Budget(steps=entry.made), None, None):
+    with _session(entry, Budget(steps=entry.made), None, None, None):
         pass

@@ -24,6 +24,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dsl.wording import counted
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from avo import evolve
@@ -171,7 +173,8 @@ def one(flags: argparse.Namespace, count: int, most: int, folder: Path) -> tuple
     ) as run:
         cpu_s = time.process_time() - cpu
         print(
-            f"\n== {count} device{'s' if count > 1 else ''}, {jobs} candidates at a time, {compilers} compile workers"
+            f"\n== {counted(count, 'device')}, {counted(jobs, 'candidate')} at a time, "
+            f"{counted(compilers, 'compile worker', 'compile workers')}"
         )
         rate = report(watch, judge, cpu_s)
         best = run.best

@@ -7,6 +7,7 @@ import math
 from dsl.diagnostics import Diagnostic, nearest
 from dsl.syntax import Algorithm, AxisIn, Binary, Bool, Call, Expr, Name, Number, Read, Span, Unary
 from dsl.terms import BLOCK_DTYPES, DTYPES, INTEGERS, Graph, Term
+from dsl.wording import counted
 
 UNARY = [
     "exp",
@@ -122,7 +123,7 @@ class Expressions:
         if len(e.indices) != len(axes):
             self.error(
                 "read-rank",
-                f"`{e.tensor}` has {len(axes)} axes ({' '.join(axes)}), read with {len(e.indices)}",
+                f"`{e.tensor}` has {counted(len(axes), 'axis', 'axes')} ({' '.join(axes)}), read with {len(e.indices)}",
                 e.span,
                 fix=f"{e.tensor}[{' '.join(axes)}] with one index for each",
             )

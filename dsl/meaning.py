@@ -33,6 +33,7 @@ from dsl.syntax import (
     Tensor,
     Unary,
 )
+from dsl.wording import counted
 
 __all__ = ["DTYPES", "evaluate", "round_to"]
 
@@ -213,7 +214,8 @@ class _Meaning:
         """Rule 7."""
         tensor = self.name(Name(e.tensor, e.span))
         if len(tensor.axes) != len(e.indices):
-            message = f"`{e.tensor}` has {len(tensor.axes)} axes, read with {len(e.indices)} indices"
+            axes, indices = counted(len(tensor.axes), "axis", "axes"), counted(len(e.indices), "index", "indices")
+            message = f"`{e.tensor}` has {axes}, read with {indices}"
             raise _wrong("read", message, e.span)
         names = [i.id for i in e.indices if isinstance(i, Name) and i.id in self.extents.axes and i.id not in self.env]
         lengths = tuple(self.extents.axes[n] for n in names)

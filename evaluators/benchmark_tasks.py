@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from dsl.wording import counted
 from evaluators import baselines
 from evaluators.baselines import Call, CannotRun, Setting
 from evaluators.benchmark import ARM_MARK
@@ -205,7 +206,7 @@ def _figures(result: Any, job: Mapping[str, Any], right: Sequence[Sequence[tuple
     """Per output and slice the sums that `evaluators.errors.judge` asks for; a word where it has another form."""
     outputs = tuple(result) if isinstance(result, tuple | list) else (result,)
     if len(outputs) != len(job["outputs"]):
-        return [{"form": f"{len(outputs)} outputs, declared {len(job['outputs'])}"}]
+        return [{"form": f"{counted(len(outputs), 'output')}, declared {len(job['outputs'])}"}]
     found: list[Any] = []
     for place, (x, t) in enumerate(zip(outputs, job["outputs"], strict=True)):
         if not isinstance(x, torch.Tensor) or list(x.shape) != list(t["shape"]):

@@ -8,6 +8,7 @@ from typing import Any
 
 from dsl.lowering.lowered import Lowered
 from dsl.syntax import Program
+from dsl.wording import counted
 from evaluators import errors, gates
 from evaluators.evaluation import Status
 from evaluators.failures import Unavailable
@@ -102,7 +103,7 @@ def wrong_with(
     evidence[t["name"]] = {**worst.evidence, **({"slice": place} if place else {})}
     found = list(worst.reasons)
     if found and output["unwritten"]:
-        found.append(f"{output['unwritten']} elements were never written")
+        found.append(f"{counted(output['unwritten'], 'element')} never written")
     return found
 
 
@@ -114,7 +115,7 @@ def correct(jobs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
         reasons = [f"input {name} was written to" for name in row["mutated"]]
         reasons += [f"something was written outside of {name}" for name in row["strayed"]]
         if row["count"] != len(asked["outputs"]):
-            reasons.append(f"{row['count']} outputs, declared {len(asked['outputs'])}")
+            reasons.append(f"{counted(row['count'], 'output')}, declared {len(asked['outputs'])}")
         if not row["repeatable"]:
             seen["repeatable"] = False
         seen["outputs"] = {}
@@ -125,8 +126,7 @@ def correct(jobs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
         cases.append(seen)
     if wrong := [seen for seen in cases if "reasons" in seen]:
         first = wrong[0]
-        message = (
-            f"{len(wrong)} of {len(cases)} checks; {first['workload']} ({first['distribution']}): {first['reasons'][0]}"
-        )
+        where = f"{first['workload']} ({first['distribution']})"
+        message = f"{len(wrong)} of {counted(len(cases), 'check')}; {where}: {first['reasons'][0]}"
         raise Rejected(Status.INCORRECT, message, {"cases": cases, "on": "device"})
     return {"cases": cases, "on": "device"}

@@ -15,6 +15,7 @@ import numpy as np
 from dsl.diagnostics import ProgramError
 from dsl.meaning import evaluate
 from dsl.syntax import Program
+from dsl.wording import counted
 from evaluators.inputs import Array, draw_inputs, generator
 from evaluators.reference import exact
 from evaluators.target import Target, TargetError, Workload
@@ -77,7 +78,7 @@ def _case(
             different = int(np.count_nonzero(meant[name] != value))
             case[name] = {"different": different}
             if different:
-                problems.append(f"{name} differs from the reference in {different} of {value.size} places")
+                problems.append(f"{name} differs from the reference in {different} of {counted(value.size, 'place')}")
             continue
         distance, spread = _distance(meant[name], value), _relative_l2(rounded[name], meant[name])
         case[name] = {"exact": float(f"{max(distance, _FINEST):.2g}"), "rounded": float(f"{spread:.4g}")}

@@ -21,6 +21,7 @@ from dsl.lowering.lowered import Launch, Lowered, Profile
 from dsl.parser import parse
 from dsl.printer import digest
 from dsl.syntax import Program, Schedule
+from dsl.wording import counted
 from dsl.work import Work, work
 from evaluators.contract import breaches
 from evaluators.equivalence import Meaning, compare
@@ -230,9 +231,8 @@ def correctness_gate(case: Case, bench: Bench) -> Evidence:
             row["reasons"] = reasons
     if wrong := [row for row in cases if "reasons" in row]:
         first = wrong[0]
-        message = (
-            f"{len(wrong)} of {len(cases)} checks; {first['workload']} ({first['distribution']}): {first['reasons'][0]}"
-        )
+        where = f"{first['workload']} ({first['distribution']})"
+        message = f"{len(wrong)} of {counted(len(cases), 'check')}; {where}: {first['reasons'][0]}"
         raise Rejected(Status.INCORRECT, message, {"cases": cases})
     assert case.lowered is not None
     if case.lowered.language == "gluon":
@@ -263,7 +263,7 @@ def _run(case: Case, bench: Bench, workload: Workload, inputs: Mapping[str, Arra
     reasons = [f"input {name} was written to" for name in run.mutated]
     reasons += [f"something was written outside of {name}" for name in run.strayed]
     if len(run.outputs) != len(wanted):
-        return [*reasons, f"{len(run.outputs)} outputs, declared {len(wanted)}"]
+        return [*reasons, f"{counted(len(run.outputs), 'output')}, declared {len(wanted)}"]
     row["outputs"] = {}
     for (name, answer), output in zip(wanted.items(), run.outputs, strict=True):
         wrong = list(form(output.dtype, output.shape, answer.dtype, answer.oracle.shape))
@@ -276,7 +276,7 @@ def _run(case: Case, bench: Bench, workload: Workload, inputs: Mapping[str, Arra
             row["outputs"][name] = found.evidence
             wrong += found.reasons
             if found.reasons and output.unwritten:
-                wrong.append(f"{output.unwritten} elements were never written")
+                wrong.append(f"{counted(output.unwritten, 'element')} never written")
         reasons += [f"{name}: {w}" for w in wrong]
     return reasons
 

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dsl.wording import counted
+
 ZONE_BYTES = 4096
 _ALIGN = 256
 _FLOAT_POISON = 0xFF  # a NaN in every float format, the 8-bit ones included
@@ -141,7 +143,7 @@ class Regions:
         for low, high, contents in self._regions.values():
             if low <= begin and end <= high:
                 return contents[begin - low : end - low]
-        raise MemoryFault(f"{end - begin} bytes reach outside of their tensor")
+        raise MemoryFault(f"{counted(end - begin, 'byte')} reach outside of their tensor")
 
     def gather(self, pointers: NDArray, mask: NDArray | None, dtype: np.dtype) -> NDArray:
         """Elements at the addresses, 0 where the mask is false. A mask of None is all true."""
@@ -210,7 +212,9 @@ class Regions:
                 left &= ~inside
         if left.any():
             far = pointers[left].ravel()[0]
-            raise MemoryFault(f"{verb} {int(left.sum())} elements outside of every tensor{self._nearest(int(far))}")
+            raise MemoryFault(
+                f"{verb} {counted(int(left.sum()), 'element')} outside of every tensor{self._nearest(int(far))}"
+            )
 
     def _nearest(self, address: int) -> str:
         gaps = [(max(low - address, address - high), low, high) for low, high, _ in self._regions.values()]
@@ -218,5 +222,5 @@ class Regions:
             return ""
         _, low, high = min(gaps)
         if address < low:
-            return f", the first of them {low - address} bytes before the start of the nearest"
+            return f", the first of them {counted(low - address, 'byte')} before the start of the nearest"
         return f", the first of them at byte {address - low} of one that has {high - low}"

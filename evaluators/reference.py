@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dsl.syntax import Algorithm
+from dsl.wording import counted
 from evaluators.inputs import FLOATS, Array
 from evaluators.target import Target, TargetError, Workload
 
@@ -39,7 +40,8 @@ def exact(target: Target, algorithm: Algorithm, workload: Workload, inputs: Mapp
         raise TargetError(f"target {target.name}: the reference must return a tensor or a tuple of them, not {kinds}")
     if len(values) != len(names):
         raise TargetError(
-            f"target {target.name}: the reference returns {len(values)} tensors, the program has {len(names)} outputs "
+            f"target {target.name}: the reference returns {counted(len(values), 'tensor')}, the program has "
+            f"{counted(len(names), 'output')} "
             f"({', '.join(names)})"
         )
     found: dict[str, Array] = {}

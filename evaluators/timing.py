@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from dsl.wording import counted
+
 CLOCKS_DIFFER = 1.5  # the host's clock may show this much more than the device's before somebody has to look
 CLOCKS_FROM_S = 5e-3  # of a segment; below it the host's own work shows
 
@@ -78,7 +80,7 @@ def suspicious(samples: Sequence[Sample]) -> str | None:
     """Why these samples cannot be believed: not finite, or work that the device's events did not see."""
     for s in samples:
         if not (math.isfinite(s.seconds) and s.seconds > 0 and s.calls >= 1):
-            return f"a segment of {s.calls} calls took {s.seconds!r} s a call"
+            return f"a segment of {counted(s.calls, 'call')} took {s.seconds!r} s a call"
         if s.wall_s * s.calls > CLOCKS_FROM_S and s.wall_s > CLOCKS_DIFFER * s.seconds:
             return (
                 f"the host waited {s.wall_s:.3g} s a call where the device's clock saw {s.seconds:.3g} s: "

@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if argv is None:  # a process of its own: what its start builds is no garbage, and looking for some takes a tenth
         gc.set_threshold(100_000)
         atexit.register(gc.freeze)  # nor is what it leaves: with torch loaded the last look takes a second
-    args = _optional_values(list(sys.argv[1:] if argv is None else argv))
+    args = _asked_for_help(_optional_values(list(sys.argv[1:] if argv is None else argv)))
     debug = "--debug" in args[: args.index("--")] if "--" in args else "--debug" in args
     if debug:  # accepted anywhere, as people add it at the end of the line that failed
         args = ["--debug", *[a for a in args if a != "--debug"]]
@@ -119,13 +119,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             print("stopped", file=sys.stderr)
         _leave(code)
     except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):  # the option parser answers it with 1
+            _cut_off()
         _leave(done.code if isinstance(done.code, int) else 1 if done.code else 0)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         _leave(130)
     except BrokenPipeError:  # `avo report | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _leave(141)
+        _cut_off()
     except Exception as error:
         from avo.cli.console import printable
         from avo.cli.trouble import explain
@@ -146,8 +147,28 @@ def _leave(code: int) -> NoReturn:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _cut_off()
     raise SystemExit(code)
+
+
+def _cut_off() -> NoReturn:
+    """Whoever read our output has gone: left in silence, with what a shell reports of a program that SIGPIPE ended."""
+    sys.stdout = sys.__stdout__  # the option parser has wrapped it
+    void = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):  # what is still buffered goes there
+        if stream is not None:
+            os.dup2(void, stream.fileno())
+    raise SystemExit(141)
+
+
+def _asked_for_help(args: list[str]) -> list[str]:
+    """`--help` is no value of an option: wherever it stands, the verb's help is what is wanted."""
+    own = args[: args.index("--")] if "--" in args else args
+    if not {"-h", "--help"} & set(own):
+        return args
+    words = [a for a in own if a != "--debug"]
+    first = next(place for place, a in enumerate(words) if a.startswith("-"))
+    return [*words[:first], "--help"]
 
 
 def _optional_values(args: list[str]) -> list[str]:

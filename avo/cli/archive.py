@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from avo.cli.options import ArchiveOption, JsonOption
+from dsl.wording import counted
 
 archive = typer.Typer(help="Check an archive, write it as JSON Lines and back, free room.", no_args_is_help=True)
 
@@ -52,7 +53,7 @@ def export(
             with writing(path) as out:
                 counts = export_archive(store, out)
     if path != "-":
-        warn(f"wrote {counts['runs']} runs with {counts['candidates']} candidates to {path}")
+        warn(f"wrote {counted(counts['runs'], 'run')} with {counted(counts['candidates'], 'candidate')} to {path}")
 
 
 @archive.command("import")
@@ -98,16 +99,14 @@ def gc(
     from archive.archive import open_archive
     from archive.upkeep import collect
     from avo.cli.console import amount, say, show_json
-    from avo.cli.options import reading
     from avo.config import DEFAULT_ARCHIVE
 
-    reading(where).close()  # refuses a file that is not there: gc is no way to make one
-    with open_archive(where or DEFAULT_ARCHIVE) as store:
+    with open_archive(where or DEFAULT_ARCHIVE, create=False) as store:
         freed = collect(store, tuple(drop or ()))
     if as_json:
         show_json(asdict(freed))
         return
     say(
-        f"removed {freed.runs} runs, {freed.verdicts} verdicts, {freed.texts} texts; "
+        f"removed {counted(freed.runs, 'run')}, {counted(freed.verdicts, 'verdict')}, {counted(freed.texts, 'text')}; "
         f"{amount(freed.before, 'B')} -> {amount(freed.after, 'B')}"
     )

@@ -89,4 +89,4 @@ def existing(where: str | None) -> Archive:
     path = where or DEFAULT_ARCHIVE
     if "://" not in path and not Path(path).exists():
         raise UserMistake(f"no archive at {path}, so there is no run to propose in; avo ask --target begins one")
-    return open_archive(path)
+    return open_archive(path, create=False)

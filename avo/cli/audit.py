@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from avo.cli.options import JsonOption, WorkloadOption
+from dsl.wording import counted
 
 if TYPE_CHECKING:
     from evaluators.evaluation import Evaluation
@@ -82,7 +83,11 @@ def _page(name: str, findings: list[Finding]) -> str:
 
     rows = [[f.verdict, tame(f.test), tame(f"{f.tried}: {f.seen}")] for f in findings]
     bad = sum(f.verdict == "fail" for f in findings)
-    told = f"unfit: {bad} of {len(findings)} tests failed" if bad else f"fit: {len(findings)} tests, none failed"
+    told = (
+        f"unfit: {bad} of {counted(len(findings), 'test')} failed"
+        if bad
+        else f"fit: {counted(len(findings), 'test')}, none failed"
+    )
     return f"target {tame(name)} is {paint(told, 'red' if bad else 'green')}\n" + table(
         ["", "test", "what was seen"], rows
     )
@@ -166,8 +171,10 @@ def _corpus(folder: str | None, as_json: bool) -> None:
             say(f"\nnot as it should be: {j.item.name} ({j.item.status}): {tame(j.evaluation.message) or 'accepted'}")
         mechanisms, reasons = (len({j.item.kind_of for j in part}) for part in (attacks, honest))
         say(
-            f"\nsandbox {level}: {stopped} of {len(attacks)} attacks stopped ({mechanisms} mechanisms), "
-            f"{passed} of {len(honest)} honest kernels passed ({reasons} reasons to object)"
+            f"\nsandbox {level}: {stopped} of {counted(len(attacks), 'attack')} stopped "
+            f"({counted(mechanisms, 'mechanism')}), "
+            f"({counted(mechanisms, 'mechanism')}), "
+            f"{passed} of {len(honest)} honest kernels passed ({counted(reasons, 'reason')} to object)"
         )
     if any(not j.as_wanted for j in found):
         raise typer.Exit(1)

@@ -62,7 +62,7 @@ def bench(
     from avo.cli.console import say, show_json, warn
     from avo.compiling import require_torch, require_triton
     from avo.errors import HarnessUnavailable, UserMistake
-    from avo.files import write_text
+    from avo.files import refuse_existing, write_text
     from avo.workloads import job
     from evaluators import benchmark
     from evaluators.device import NoDevice, local_devices, matching
@@ -86,8 +86,7 @@ def bench(
         if output is not None:
             stem = output.with_suffix("") if output.suffix in (".json", ".md") else output
             for suffix in (".json", ".md"):
-                if stem.with_suffix(suffix).exists() and not force:
-                    raise UserMistake(f"{stem.with_suffix(suffix)} is there already; --force overwrites it")
+                refuse_existing(stem.with_suffix(suffix), force)
 
         def watch(so_far: Benchmark) -> None:
             row = so_far.rows[-1]

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsl.wording import counted
+
 if TYPE_CHECKING:
     from dsl.diagnostics import Diagnostic
     from dsl.hardware import Hardware
@@ -72,7 +74,7 @@ def check(
             say(diagnostic.render(text, file))
         on = f" on {chip.name}" if chip else ""
         if errors:
-            say(f"{len(errors)} error{'s' if len(errors) > 1 else ''}{on}")
+            say(f"{counted(len(errors), 'error')}{on}")
         else:
             more = " (limits on memory depend on sizes: name a --target or --workload)" if chip and not sizes else ""
             say(f"ok{on}: {name}{more}")

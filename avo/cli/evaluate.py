@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def evaluate(
     file: Annotated[str, typer.Argument(help="The program; - reads standard input.", metavar="FILE")],
     target: Annotated[
-        str, typer.Option(help="The job: a name, module:NAME or a file.", metavar="TARGET")
-    ] = "attention",
+        str | None,
+        typer.Option(help="The job: a name, module:NAME or a file. [default: attention]", metavar="TARGET"),
+    ] = None,
     hw: Annotated[str, typer.Option(help="The chip; cpu judges correctness alone.", metavar="CHIP")] = "b200",
     workload: WorkloadOption = None,
     evaluator: Annotated[
@@ -42,7 +43,7 @@ def evaluate(
     Example: avo eval attention.avo --target attention --hw b200
     """
     from avo import choosing, plugins
-    from avo.cli.console import say, show_json
+    from avo.cli.console import say, show_json, warn
     from avo.cli.show import verdict
     from avo.files import read_text
     from avo.workloads import job
@@ -50,6 +51,9 @@ def evaluate(
 
     text = read_text(file)
     chip = choosing.chip(hw)
+    if target is None:
+        target = "attention"
+        warn(f"judged as {target}, for no --target was named; avo targets lists them")
     found = job(target, workload or [], run=True)
     judge: Evaluator
     if file.endswith(".py") and evaluator == "local":

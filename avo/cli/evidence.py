@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dsl.wording import counted
+
 
 def line(gate: str, evidence: dict[str, Any]) -> str:
     """What a person wants to know first. Evidence of another form than avo's own is listed key by key."""
@@ -20,7 +22,7 @@ def _meaning(evidence: dict[str, Any]) -> str:
     values = [v for case in cases for v in case.values() if isinstance(v, dict)]
     exact, rounded = max(v["exact"] for v in values), max(v["rounded"] for v in values)
     return (
-        f"{len(cases)} cases; {exact:.0e} off the reference (limit {evidence['limit']:.0e}), "
+        f"{counted(len(cases), 'case')}; {exact:.0e} off the reference (limit {evidence['limit']:.0e}), "
         f"{rounded:.1e} by its roundings (limit {evidence['tier']:g})"
     )
 
@@ -30,7 +32,7 @@ def _compile(evidence: dict[str, Any]) -> str:
     for k in evidence["kernels"]:
         parts.append(
             f"{k['registers']} registers, {k['spills']} spilled, {k['shared_bytes'] / 1024:.4g} KiB shared, "
-            f"{k['occupancy_blocks']} blocks a unit"
+            f"{counted(k['occupancy_blocks'], 'block a unit')}"
         )
     return "; ".join(dict.fromkeys(parts))
 
@@ -39,9 +41,8 @@ def _correctness(evidence: dict[str, Any]) -> str:
     cases = evidence["cases"]
     worst = max(_limits(cases), key=lambda found: found[0])
     share, name, value, limit = worst
-    return (
-        f"{len(cases)} cases; nearest to its limit: {name.replace('_', ' ')} {value:.2g} of {limit:.2g} ({share:.0%})"
-    )
+    nearest = f"{name.replace('_', ' ')} {value:.2g} of {limit:.2g} ({share:.0%})"
+    return f"{counted(len(cases), 'case')}; nearest to its limit: {nearest}"
 
 
 def _limits(found: Any, name: str = "") -> Iterator[tuple[float, str, float, float]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from avo.cli.options import ArchiveOption, WorkloadOption
+from dsl.wording import counted
 
 if TYPE_CHECKING:
     from avo.config import RunConfig
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # One candidate of attention for b200 through every gate on one core, in seconds: 276 s of CPU time for 43 candidates.
 SECONDS_A_CANDIDATE = 6.5
 _LIMITS = ("steps", "minutes", "max_usd", "max_tokens", "max_device_seconds", "epsilon", "window")
+_BROKEN_OFF = ("interrupted", "unavailable", "failed")  # ends that are no limit's
 # Tokens of a step by the form of the agent, for the estimate before the start: in, out, cached of those in. Reckoned,
 # not measured: a brief is 5,000 tokens, and a conversation of six requests sends it again, mostly from the cache.
 _TOKENS_A_STEP = {"avo": (40_000, 4_000, 30_000), "mantis": (16_000, 3_000, 4_000), "whole answers": (7_000, 2_000, 0)}
@@ -31,7 +33,11 @@ def evolve(
     ] = None,
     targets: Annotated[
         str | None,
-        typer.Option(help="Several jobs on one budget, which goes where most is left to gain.", metavar="A,B,C"),
+        typer.Option(
+            help="Several jobs on one budget, which goes where most is left to gain; each ends as --epsilon and "
+            "--window say. With --resume all of them go on.",
+            metavar="A,B,C",
+        ),
     ] = None,
     hw: Annotated[str | None, typer.Option(help="The chip. [default: b200]", metavar="CHIP")] = None,
     steps: Annotated[int | None, typer.Option(help="Proposals to make. [default: 48]", metavar="N")] = None,
@@ -69,7 +75,7 @@ def evolve(
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="Stop within (1 + N) of the practical ceiling's time. [default: 0.25 where a model is asked]",
+            help="Stop within (1 + N) of the practical ceiling's time. [default: 0.25 with --targets or --model]",
             metavar="N",
             min=0,
         ),
@@ -77,7 +83,7 @@ def evolve(
     window: Annotated[
         int | None,
         typer.Option(
-            help="Stop after N proposals without a gain, 0 never. [default: 16 where a model is asked]",
+            help="Stop after N proposals without a gain, 0 never. [default: 16 with --targets or --model]",
             metavar="N",
             min=0,
         ),
@@ -138,7 +144,7 @@ def evolve(
     """
     from avo.cli.console import say
     from avo.cli.progress import REASONS, watch
-    from avo.config import read_config
+    from avo.config import DEFAULT_ARCHIVE, read_config
     from avo.errors import UserMistake
     from avo.launch import start
 
@@ -153,10 +159,15 @@ def evolve(
         flags["agent"] = "avo"
     flags["workloads"] = {str(n): w for n, w in enumerate(workload, 1)} if workload else None
     if targets is not None:
-        from avo.cli.several import evolve_several
+        from avo.cli.several import Again, evolve_several
 
-        one = {"target": target, "workload": workload, "program": program, "resume": resume, "join": join}
-        evolve_several(targets, _limited(read_config(config, sets or [], flags)), one, announce)
+        one = {"target": target, "workload": workload, "program": program, "join": join}
+        if resume is None:
+            evolve_several(targets, _limited(read_config(config, sets or [], flags)), one, announce)
+            return
+        _unchanged(flags, config, sets)
+        again = Again(_number(resume, "resume"), flags["archive"] or DEFAULT_ARCHIVE, _limits_of(flags))
+        evolve_several(targets, None, one, announce, again)
         return
     view = watch()
     if resume is not None or join is not None:
@@ -206,34 +217,29 @@ def _resumed(
 ) -> Run:
     from archive.archive import open_archive
     from avo.cli.console import say
+    from avo.cli.progress import REASONS
     from avo.config import DEFAULT_ARCHIVE
     from avo.errors import UserMistake
     from avo.events import Started
     from avo.launch import carry_on, prepare, stored
     from avo.run import Run
 
-    changed = [
-        f"--{'jobs' if key == 'cluster' else key}"
-        for key in flags
-        if flags[key] is not None and key not in (*_LIMITS, "archive")
-    ]
-    changed += ["-c"] if config else []
-    changed += ["--set"] if sets else []
-    if changed:
-        raise UserMistake(
-            f"a run goes on with what it was begun with: {' '.join(changed)} cannot change it, "
-            f"only {', '.join('--' + limit.replace('_', '-') for limit in _LIMITS)} can"
-        )
+    _unchanged(flags, config, sets)
     verb = "join" if join else "resume"
-    if name != "last" and not name.isdecimal():
-        raise UserMistake(f"--{verb} wants the number of a run, got '{name}'; avo log lists them")
+    run = _number(name, verb)
     where = flags["archive"] or DEFAULT_ARCHIVE
     if "://" not in where and not Path(where).exists():
         raise UserMistake(f"no archive at {where}, so there is no run to {verb}; --archive names another")
-    store = open_archive(where)
+    store = open_archive(where, create=False)
     try:
-        number = store.run(None if name == "last" else int(name)).id
-        settings = stored(store, number, **{key: flags[key] for key in _LIMITS})
+        record = store.run(run)
+        number = record.id
+        if join and record.state == "ended" and record.ended not in _BROKEN_OFF and not _limits_of(flags):
+            why = REASONS.get(record.ended or "", record.ended)
+            more = f"avo evolve --resume {number} --steps N{'' if where == DEFAULT_ARCHIVE else f' --archive {where}'}"
+            say(f"run {number} has ended ({why}), so nothing is left to join; {more} goes on with it")
+            raise typer.Exit
+        settings = stored(store, number, **_limits_of(flags))
         parts = prepare(settings)
         view.state.recall(Run(store, number).history())
 
@@ -248,6 +254,38 @@ def _resumed(
     except BaseException:
         store.close()
         raise
+
+
+def _unchanged(flags: dict[str, Any], config: str | None, sets: list[str] | None) -> None:
+    """Raises UserMistake where something is given that a run which goes on cannot take."""
+    from avo.errors import UserMistake
+
+    changed = [
+        f"--{'jobs' if key == 'cluster' else key}"
+        for key in flags
+        if flags[key] is not None and key not in (*_LIMITS, "archive")
+    ]
+    changed += ["-c"] if config else []
+    changed += ["--set"] if sets else []
+    if changed:
+        raise UserMistake(
+            f"a run goes on with what it was begun with: {' '.join(changed)} cannot change it, "
+            f"only {', '.join('--' + limit.replace('_', '-') for limit in _LIMITS)} can"
+        )
+
+
+def _number(name: str, verb: str) -> int | None:
+    """Of the run that `--resume` or `--join` names; None for the newest."""
+    from avo.errors import UserMistake
+
+    if name != "last" and not name.isdecimal():
+        raise UserMistake(f"--{verb} wants the number of a run, got '{name}'; avo log lists them")
+    return None if name == "last" else int(name)
+
+
+def _limits_of(flags: dict[str, Any]) -> dict[str, Any]:
+    """Those that were given."""
+    return {key: flags[key] for key in _LIMITS if flags[key] is not None}
 
 
 def announce(parts: Parts) -> None:
@@ -293,12 +331,12 @@ def _mode(parts: Parts) -> tuple[str, str]:
 
 
 def _budget(config: RunConfig) -> str:
-    limits = [f"{config.steps} steps"] if config.steps is not None else []
-    limits += [f"{config.minutes:g} minutes"] if config.minutes is not None else []
+    limits = [counted(config.steps, "step")] if config.steps is not None else []
+    limits += [counted(config.minutes, "minute")] if config.minutes is not None else []
     limits += [f"{config.max_usd:g} USD"] if config.max_usd is not None else []
-    limits += [f"{config.max_tokens:,} tokens"] if config.max_tokens is not None else []
+    limits += [counted(config.max_tokens, "token")] if config.max_tokens is not None else []
     limits += [f"{config.max_device_seconds:g} s of the device"] if config.max_device_seconds is not None else []
-    limits += [f"{config.window} proposals without a gain"] if config.window else []
+    limits += [counted(config.window, "proposal without a gain")] if config.window else []
     limits += [f"within {config.epsilon:.0%} of the practical ceiling"] if config.epsilon is not None else []
     return " or ".join(limits) or "none: it ends when the agent does"
 
@@ -327,7 +365,7 @@ def _expected(config: RunConfig) -> str:
     from avo.cli.console import duration
 
     if config.steps is None:
-        return f"{config.minutes:g} minutes" if config.minutes is not None else "unknown"
+        return counted(config.minutes, "minute") if config.minutes is not None else "unknown"
     seconds = (config.steps + 1) * SECONDS_A_CANDIDATE / min(config.jobs or 1, os.cpu_count() or 1)
     if config.minutes is not None:
         seconds = min(seconds, config.minutes * 60)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from avo.cli.options import ArchiveOption, WorkloadOption
+from dsl.wording import counted
 
 if TYPE_CHECKING:
     from avo.export import Variant
@@ -41,8 +42,10 @@ def export(
     Example: avo export 1/17 -o attention_b200
     """
     from avo.cli.console import say, table
+    from avo.export.package import refuse_filled
     from avo.exporting import exported
 
+    refuse_filled(output, force)
     package, variants = exported(
         programs,
         name=name,
@@ -58,7 +61,7 @@ def export(
 
     write(package, output, force)
     kept = useful(variants)
-    say(f"{output}: package {package.name}, {len(package.files)} files, {variants[0].mode} times\n")
+    say(f"{output}: package {package.name}, {counted(len(package.files), 'file')}, {variants[0].mode} times\n")
     say(table(["kernel", "program", "sizes"], _rows(kept)))
     if len(kept) < len(variants):
         others = ", ".join(v.digest[:8] for v in variants if v not in kept)

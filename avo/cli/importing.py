@@ -90,7 +90,7 @@ def _import(
     from avo import plugins
     from avo.cli.console import say, show_json, warn
     from avo.errors import HarnessUnavailable
-    from avo.files import write_text
+    from avo.files import refuse_existing, write_text
     from avo.importing import import_function
     from avo.importing.checking import Differs
     from avo.importing.source import constant
@@ -98,6 +98,8 @@ def _import(
     from dsl.printer import print_program
 
     chip = plugins.load("hardware", hw)
+    for written in (output, target):
+        refuse_existing(written, force)
     try:
         import torch  # noqa: F401
     except ImportError as error:

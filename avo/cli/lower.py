@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsl.wording import counted
+
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
     from dsl.lowering.lowered import Lowered
@@ -55,7 +57,7 @@ def lower(
     from avo.cli.check import as_dict
     from avo.cli.console import say, show_json, warn
     from avo.errors import UserMistake
-    from avo.files import read_program, write_text
+    from avo.files import read_program, refuse_existing, write_text
     from dsl.check import check
     from dsl.diagnostics import ProgramError
     from dsl.knobs import fill
@@ -65,6 +67,7 @@ def lower(
     legal = [f for f in Form if f is Form.TRITON or (chip.claims_speed and _VENDOR.get(f, chip.vendor) == chip.vendor)]
     if emit not in legal:
         raise UserMistake(f"{chip.name} has no {emit}; --emit takes {', '.join(legal)} there")
+    refuse_existing(output, force)
     text, program = read_program(file)
     sizes = sizes_of(program, target, workload)
     errors = [d for d in check(program, chip, sizes.sizes if sizes else None) if d.severity == "error"]
@@ -109,7 +112,7 @@ def _machine_text(lowered: Lowered, sizes: Workload, chip: Hardware, emit: Form)
             parts.append(
                 f"{sign} {kernel.name} for {chip.name}, {sizes.name}\n"
                 f"{sign} {code.registers} registers, {code.spills} spilled, {code.shared_bytes} bytes shared, "
-                f"{code.occupancy_blocks} blocks a unit\n" + code.texts[emit.value].rstrip("\n") + "\n"
+                f"{counted(code.occupancy_blocks, 'block a unit')}\n" + code.texts[emit.value].rstrip("\n") + "\n"
             )
     return "\n".join(parts)
 

@@ -51,7 +51,7 @@ def profile(
     from avo.compiling import require_torch, require_triton
     from avo.errors import HarnessUnavailable, UserMistake
     from avo.exporting import target_of_run
-    from avo.files import write_text
+    from avo.files import refuse_existing, write_text
     from avo.profiling_access import access
     from dsl.knobs import fill
     from dsl.lowering import lower
@@ -77,6 +77,7 @@ def profile(
         ) from None
     require_torch("profiling")
     require_triton("profiling")
+    refuse_existing(output, force)
     size = workloads.workload(workload, job) if workload else job.workloads[0]
     filled = fill(named.program, chip)
     here = access()
@@ -127,7 +128,7 @@ def _keep(named: Named, found: Profile, archive: str | None) -> None:
     from avo.config import DEFAULT_ARCHIVE
 
     assert named.run is not None and named.candidate is not None
-    with open_archive(archive or DEFAULT_ARCHIVE) as store:
+    with open_archive(archive or DEFAULT_ARCHIVE, create=False) as store:
         record = store.run(named.run.id)
         if record.state != "ended":
             warn(f"not kept: run {record.id} is {record.state}")

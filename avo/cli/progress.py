@@ -23,6 +23,7 @@ from avo.events import (
     Unavailable,
     Verdict,
 )
+from dsl.wording import counted
 from evaluators.evaluation import Status
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class State:
         floor, busy = environment.get("noise_floor"), environment.get("busy_share")
         if isinstance(floor, dict) and not self.noise:
             pairs, deviation = floor.get("pairs", 0), float(floor.get("deviation", 0.0))
-            self.noise = f"{deviation:.2%} a pair (a program against itself, {pairs} pairs)"
+            self.noise = f"{deviation:.2%} a pair (a program against itself, {counted(pairs, 'pair')})"
         if isinstance(busy, int | float):
             self.busy = float(busy)
         self.told += [str(w) for w in environment.get("warnings", ()) if str(w) not in self.told]
@@ -126,7 +127,7 @@ class State:
         if self.busy is None or self.first is None or self.done - self.before < 2:
             return ""
         rate = 60 * (self.done - self.before - 1) / max(1e-9, time.monotonic() - self.first)
-        return f"{rate:.0f} candidates a minute, device {self.busy:.0%} busy"
+        return f"{counted(round(rate), 'candidate a minute')}, device {self.busy:.0%} busy"
 
     @property
     def left_s(self) -> float | None:
@@ -205,7 +206,8 @@ class Lines:
             say(f"noise floor: {state.noise}")
         match event:
             case Started(done=done) if done:
-                say(f"run {event.run}: goes on after {done} verdicts, {event.pending} under way when it stopped")
+                before = f"{counted(done, 'verdict')}, {event.pending} under way when it stopped"
+                say(f"run {event.run}: goes on after {before}")
             case Started():
                 say(f"run {event.run} has begun")
             case Verdict(candidate=judged):

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from avo.cli.options import ArchiveOption, JsonOption
+from dsl.wording import counted
 
 
 def replay(
@@ -32,11 +33,11 @@ def replay(
         show_json({"replayed": number, **vars(found)})
     elif found.difference:
         say(
-            f"run {found.run} differs from run {number} after {found.same} of {found.whole} candidates: "
+            f"run {found.run} differs from run {number} after {found.same} of {counted(found.whole, 'candidate')}: "
             + found.difference
         )
     else:
-        say(f"run {found.run} is run {number} again: {found.whole} candidates, all the same")
+        say(f"run {found.run} is run {number} again: {counted(found.whole, 'candidate')}, all the same")
     if found.recorded and not as_json:
         say("What was measured was not measured again: verdicts are those of the record.")
     if found.difference:

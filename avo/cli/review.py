@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from avo.cli.options import ArchiveOption, JsonOption
+from dsl.wording import counted
 
 if TYPE_CHECKING:
     from archive.archive import Archive
@@ -195,7 +196,7 @@ def _rejudge(store: Archive, run: int | None, as_json: bool) -> None:
         say(f"{row['candidate']}: {row['was']} -> {row['is']}: {tame(str(row['why']))}")
     for row in missing:
         say(f"{row['candidate']}: what {', '.join(row['rules'])} asks about was not recorded: avo reproduce runs it")
-    say(f"{judged} verdicts looked at, {len(changed)} changed, {len(missing)} would need a run")
+    say(f"{counted(judged, 'verdict')} looked at, {len(changed)} changed, {len(missing)} would need a run")
 
 
 def _rule(evaluation: Evaluation) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from dsl.wording import counted
 
 if TYPE_CHECKING:
     from avo.config import RunConfig
@@ -13,12 +16,29 @@ if TYPE_CHECKING:
     from avo.several import Entry, Turn
 
 
-def evolve_several(names: str, config: RunConfig, one: Mapping[str, Any], announce: Callable[[Parts], None]) -> None:
-    """one: what belongs to a single run and cannot stand beside `--targets`. announce: shows the start screen."""
+@dataclass(frozen=True)
+class Again:
+    """What `--resume` asks for: the runs of this one, of the newest where it is None, with these limits anew."""
+
+    run: int | None
+    archive: str
+    limits: Mapping[str, Any]
+
+
+def evolve_several(
+    names: str,
+    config: RunConfig | None,
+    one: Mapping[str, Any],
+    announce: Callable[[Parts], None],
+    again: Again | None = None,
+) -> None:
+    """one: what belongs to a single run and cannot stand beside `--targets`. announce: shows the start screen. config:
+    None where `again` says which runs are gone on with."""
+    from archive.archive import open_archive
     from avo import plugins
     from avo.cli.console import say
     from avo.errors import UserMistake
-    from avo.several import evolve
+    from avo.several import evolve, taken_up
 
     targets = [name.strip() for name in names.split(",") if name.strip()]
     if len(targets) < 2 or len(set(targets)) < len(targets):
@@ -28,10 +48,17 @@ def evolve_several(names: str, config: RunConfig, one: Mapping[str, Any], announ
             raise UserMistake(f"--{key} belongs to one run and does not go with --targets")
     for name in targets:
         plugins.load("target", name)  # a mistake in the last of them is told before the first begins
+    group = None
+    if again is not None:
+        with open_archive(again.archive, readonly=True) as store:
+            found, group = taken_up(store, again.run, targets, again.limits)
+        config = found.model_copy(update={"archive": again.archive})  # as it was given: the stored has no password
+        say(f"runs {', '.join(str(r) for r in sorted(group.runs.values()))} go on")
+    assert config is not None
     with ExitStack() as views:
-        entries = evolve(config, targets, observe=lambda turn: _watched(turn, views), begun=announce)
+        entries = evolve(config, targets, observe=lambda turn: _watched(turn, views), begun=announce, group=group)
     say()
-    _conclude(entries, config.archive)
+    _conclude(entries, names, config.archive)
 
 
 def _watched(turn: Turn, views: ExitStack) -> Observer:
@@ -42,8 +69,8 @@ def _watched(turn: Turn, views: ExitStack) -> Observer:
     views.close()  # of the turn before
     entry = turn.entry
     rest = f", {turn.left} left" if turn.left is not None else ""
-    so_far = f", {_gap(entry)}, {entry.stale} proposals without a gain" if entry.run else ""
-    say(f"\nturn {turn.number}: {tame(entry.config.target)}, {turn.proposals} proposals{rest}{so_far}")
+    so_far = f", {_gap(entry)}, {counted(entry.stale, 'proposal without a gain')}" if entry.made else ""
+    say(f"\nturn {turn.number}: {tame(entry.config.target)}, {counted(turn.proposals, 'proposal')}{rest}{so_far}")
     view = watch()
     views.enter_context(view)
     if entry.run:
@@ -52,7 +79,7 @@ def _watched(turn: Turn, views: ExitStack) -> Observer:
     return view
 
 
-def _conclude(entries: list[Entry], archive: str) -> None:
+def _conclude(entries: list[Entry], names: str, archive: str) -> None:
     from avo.cli.console import say, table, tame
     from avo.cli.progress import REASONS
     from avo.run import open_run
@@ -73,7 +100,8 @@ def _conclude(entries: list[Entry], archive: str) -> None:
     head = ["target", "run", "made", "best", "gain", "over ceiling", "ended"]
     say(table(head, rows, right=(1, 2, 4, 5)))
     where = "" if archive == "avo.db" else f" --archive {archive}"
-    say(f"\navo report RUN{where} shows one of them, avo evolve --resume RUN --steps N{where} goes on with it")
+    say(f"\navo report RUN{where} shows one of them, avo evolve --resume RUN --steps N{where} goes on with it,")
+    say(f"avo evolve --targets {names} --resume --steps N{where} with all")
 
 
 def _gap(entry: Entry) -> str:

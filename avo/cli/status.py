@@ -39,9 +39,11 @@ def status(
             say(entry("beside it", tame(other)))
     if facts["message"]:
         say(entry("message", tame(facts["message"])))
-    steps = f" of {facts['steps']['given']}" if facts["steps"]["given"] else ""
+    done, given = facts["steps"]["done"], facts["steps"]["given"]
+    # one that was taken up again with more steps has passed the limit that it began with
+    steps = "" if given is None else f" of {given}" if done <= given else f", begun with {given}"
     counts = ", ".join(f"{name} {n}" for name, n in facts["statuses"].items())
-    say(entry("steps", f"{facts['steps']['done']}{steps}; {counts}"))
+    say(entry("steps", f"{done}{steps}; {counts}"))
     best = facts["best"]
     if best:
         over = f", {best['over_seed']:.2f}x the seed" if best["over_seed"] else ""

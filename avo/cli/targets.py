@@ -28,7 +28,7 @@ def targets(
         if as_json:
             show_json(as_dict(target))
             return
-        say(f"{target.name}: {target.summary}\n")
+        say(f"{target.name}: {target.summary}\n" if target.summary else f"{target.name}\n")
         say(f"score   {target.unit}, geometric mean over the workloads")
         say(f"open    {target.opens}: what an agent may change")
         for label, group in (("public", target.workloads), ("hidden", target.hidden), ("checks", target.checks)):

@@ -110,10 +110,15 @@ def build(
     return Package(package, function, made)
 
 
-def write(package: Package, folder: Path, force: bool = False) -> None:
-    """Writes it below the folder. Raises UserMistake where something is there already, without `force`."""
-    if not force and folder.exists() and any(folder.iterdir()):
+def refuse_filled(folder: Path, force: bool) -> None:
+    """Raises UserMistake where something is there already, without `force`."""
+    if not force and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserMistake(f"{folder} is there already and not empty; --force writes into it")
+
+
+def write(package: Package, folder: Path, force: bool = False) -> None:
+    """Writes it below the folder. Raises UserMistake as `refuse_filled` does, and where it cannot be written."""
+    refuse_filled(folder, force)
     for path, text in package.files.items():
         place = folder / path
         try:

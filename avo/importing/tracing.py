@@ -22,6 +22,7 @@ from avo.importing.operators import OPERATORS, call
 from avo.importing.shapes import length
 from avo.importing.values import Builder, Cannot, Value, literal
 from dsl.syntax import Binary, Expr, Name, Number, Unary
+from dsl.wording import counted
 
 DTYPES = {
     "float32": "f32",
@@ -59,7 +60,7 @@ class NotImported(Exception):
 
     def __init__(self, path: str, troubles: Sequence[Trouble], source: Sequence[str]) -> None:
         self.troubles = tuple(troubles)
-        lines = [f"{path}: {len(troubles)} operator{'s' if len(troubles) > 1 else ''} that cannot be written so:"]
+        lines = [f"{path}: {counted(len(troubles), 'operator')} that cannot be written so:"]
         for t in troubles:
             lines.append(f"{path}:{t.line}: {t.operator}: {t.why}")
             if 0 < t.line <= len(source):

@@ -14,6 +14,7 @@ from avo.errors import Halted, HarnessUnavailable, UserMistake
 from avo.models.prices import most, spend
 from avo.models.protocol import Model, Reply, Request, Trouble
 from avo.models.secrets import redacted
+from dsl.wording import counted
 
 if TYPE_CHECKING:
     from archive.writer import RunWriter
@@ -187,7 +188,7 @@ def converse(
             wait = wait_s if error.after_s is None else error.after_s
             if attempt == waits.attempts or wait > waits.patience_s:
                 raise HarnessUnavailable(
-                    f"{model.name}: {error.kind}: {redacted(str(error))} ({attempt} attempts"
+                    f"{model.name}: {error.kind}: {redacted(str(error))} ({counted(attempt, 'attempt')}"
                     + (f"; it asks to wait {wait:.0f} s)" if wait > waits.patience_s else ")")
                 ) from None
             if end is not None and time.monotonic() + wait > end:

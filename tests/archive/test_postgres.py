@@ -115,9 +115,11 @@ def test_what_cannot_be_an_archive_is_told(running: str, url: str) -> None:
         open_archive(running.format(name="nowhere"))
     with pytest.raises(ArchiveError, match="cannot be reached"):
         open_archive("postgresql://avo:hush@127.0.0.1:1/avo")
-    with pytest.raises(ArchiveError) as told:
-        open_archive("postgresql://avo:hush@127.0.0.1:1/avo")
-    assert "hush" not in str(told.value)
+    for readonly in (False, True):
+        with pytest.raises(ArchiveError) as told:
+            open_archive("postgresql://avo:hush@127.0.0.1:1/avo", readonly=readonly)
+        assert "hush" not in str(told.value)
+        assert ("--resume" in str(told.value)) is not readonly, "who only looks has nothing to resume"
     with pytest.raises(ArchiveError, match="is empty: who makes it has not come so far"):
         open_archive(url, readonly=True)
     import psycopg

@@ -81,7 +81,7 @@ def test_a_loaded_kernel_has_its_source_and_its_meaning(tmp_path: Path) -> None:
 
     with pytest.raises(avo.UserMistake, match="runs on a GPU"):
         kernel(torch.ones(2, 3))
-    with pytest.raises(avo.UserMistake, match=r"takes 1 tensors \(x\)"):
+    with pytest.raises(avo.UserMistake, match=r"takes 1 tensor \(x\)"):
         kernel()
     with pytest.raises(avo.UserMistake, match="no such file"):
         avo.load(tmp_path / "none.avo")

@@ -1,0 +1,129 @@
+"""How the command line behaves whatever the verb: pipes that close, help anywhere, nothing made by who only reads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsl.wording import counted
+
+EXAMPLE = Path(__file__).parents[1] / "plugin_package" / "avo_example"
+
+
+def test_a_pipe_that_closes_ends_a_verb_in_silence(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "avo", "targets"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()  # as `head` does, before a word is written
+    assert process.wait(timeout=60) == 141 and process.stderr.read() == b""
+    process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        (["evolve", "--targets", "--help"], "avo evolve [OPTIONS]"),
+        (["--debug", "eval", "x.avo", "--hw", "-h"], "avo eval [OPTIONS] {FILE}"),
+        (["archive", "gc", "--drop", "--help"], "avo archive gc [OPTIONS]"),
+    ],
+)
+def test_help_is_no_value_of_an_option(cli: Callable[..., Any], arguments: list[str], usage: str) -> None:
+    answer = cli(*arguments)
+    assert answer.code == 0 and answer.out.startswith(f"Usage: {usage}"), answer
+
+
+@pytest.mark.parametrize("name", ["no/such/a.db", "sqlite:///no/such/a.db"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("log",),
+        ("status",),
+        ("tree",),
+        ("report",),
+        ("show", "1/0"),
+        ("archive", "check"),
+        ("archive", "gc"),
+        ("ask",),
+        ("evolve", "--resume"),
+        ("evolve", "--join"),
+        ("evolve", "--targets", "softmax,rmsnorm", "--resume"),
+    ],
+    ids=" ".join,
+)
+def test_nobody_who_looks_for_an_archive_makes_one(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = cli(*arguments, "--archive", name)
+    assert answer.code == 2 and "no archive at no/such/a.db" in answer.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_python_does_not_make_an_archive_to_resume_from(tmp_path: Path) -> None:
+    import avo
+    from archive import ArchiveError
+
+    with pytest.raises(ArchiveError, match="there is no archive at"):
+        avo.resume(archive=tmp_path / "no" / "a.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_there_are_refused_before_the_work(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there").write_text("mine")
+    for line in (["import", "none.py:f", "--hw", "h200"], ["lower", "none.avo", "--hw", "h200"]):
+        answer = cli(*line, "-o", "there")
+        assert answer.code == 2 and answer.err == "error: there is there already; --force overwrites it\n"
+    assert cli("import", "none.py:f", "--hw", "h200", "--target", "there").err.startswith("error: there is there")
+    assert "there is there already and not empty" in cli("export", "1/0", "-o", "there").err
+    assert Path("there").read_text() == "mine"
+
+
+def test_eval_says_which_target_it_assumes(cli: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "p.avo").write_text("kernel twice\nin x[r c] bf16\nout y[r c] bf16\ny = x * 2\n")
+    answer = cli("eval", tmp_path / "p.avo", "--json")
+    assert answer.code == 1 and answer.err.startswith("judged as attention, for no --target was named")
+    answer = cli("eval", tmp_path / "p.avo", "--target", "attention")
+    assert answer.code == 1 and answer.err == ""
+
+
+def test_what_cannot_go_together_is_told(cli: Callable[..., Any]) -> None:
+    answer = cli("report", "--serve", "--json")
+    assert (answer.code, answer.err) == (2, "error: --serve serves the page and --json prints; give one of them\n")
+
+
+def test_a_target_without_a_summary_has_no_colon(cli: Callable[..., Any], tmp_path: Path) -> None:
+    text = (EXAMPLE / "target.py").read_text()
+    assert "    summary=" in text
+    (tmp_path / "bare.py").write_text("\n".join(row for row in text.splitlines() if not row.startswith("    summary=")))
+    assert cli("targets", tmp_path / "bare.py").out.startswith("row_l2\n\nscore ")
+    assert cli("targets", EXAMPLE / "target.py").out.startswith("row_l2: ")
+
+
+def test_a_run_that_has_ended_is_not_joined_and_its_steps_are_told(cli: Callable[..., Any], evolved: Path) -> None:
+    Path("avo-report-1.html").unlink()
+    joined = cli("evolve", "--join")
+    assert joined.code == 0
+    assert joined.out == (
+        "run 1 has ended (all steps are done), so nothing is left to join; avo evolve --resume 1 --steps N goes on "
+        "with it\n"
+    )
+    assert not Path("avo-report-1.html").exists()
+    assert "steps     4 of 4; ok" in cli("status").out
+    assert cli("evolve", "--join", "--steps", 5).code == 0
+    assert "steps     5, begun with 4; ok" in cli("status").out
+
+
+def test_things_are_counted_in_words() -> None:
+    assert [counted(n, "run") for n in (0, 1, 2, 100_000)] == ["0 runs", "1 run", "2 runs", "100,000 runs"]
+    assert [counted(n, "minute") for n in (1.0, 2.5)] == ["1 minute", "2.5 minutes"]
+    assert counted(2, "proposal without a gain") == "2 proposals without a gain"
+    assert [counted(n, "axis", "axes") for n in (1, 3)] == ["1 axis", "3 axes"]
