@@ -40,22 +40,25 @@ def report(
     """
     from avo.cli.console import say, width
     from avo.cli.options import reading
-    from avo.report import render_table, to_json, write_page
+    from avo.errors import UserMistake
+    from avo.report import print_report, render_table, write_page
     from avo.report.build import build_model
     from avo.report.keeping import FULL
 
+    if serve and as_json:
+        raise UserMistake("--serve serves the page and --json prints; give one of them")
     if serve:
         _serve(archive, run, port)
         return
     with _unswept():
         with reading(archive) as store:
-            model = build_model(store, run, None if as_json else FULL)
+            if as_json:
+                print_report(store, run, as_json=True)
+                if html is None:
+                    return
+            model = build_model(store, run, FULL)
             page = html or page_name(model.run.id, store.where)
-        if as_json:
-            say(to_json(model))
-            if html is None:
-                return
-        else:
+        if not as_json:
             say(render_table(model, width()))
         if not table_only:
             say(f"\nreport: {write_page(model, page)}")

@@ -12,16 +12,17 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from archive.archive import Archive
     from avo.report.build import build_model
+    from avo.report.document import to_json
     from avo.report.model import ReportModel
     from avo.report.page import render_html
-    from avo.report.table import render_table, to_json
+    from avo.report.table import render_table
 
 _HOMES = {
     "ReportModel": "avo.report.model",
     "build_model": "avo.report.build",
     "render_html": "avo.report.page",
     "render_table": "avo.report.table",
-    "to_json": "avo.report.table",
+    "to_json": "avo.report.document",
 }
 
 __all__ = [
@@ -67,9 +68,14 @@ def print_report(
     archive: Archive, run: int | None = None, *, as_json: bool = False, width: int = 80, file: IO[str] | None = None
 ) -> None:
     """The terminal table of a run, or its JSON, on standard output or on `file`."""
-    from avo.report.build import build_model
+    from avo.report.build import build_model, read_whole
+    from avo.report.document import pieces
     from avo.report.keeping import FULL
-    from avo.report.table import render_table, to_json
+    from avo.report.table import render_table
 
-    model = build_model(archive, run, None if as_json else FULL)
-    print(to_json(model) if as_json else render_table(model, width), file=file)
+    if not as_json:
+        print(render_table(build_model(archive, run, FULL), width), file=file)
+        return
+    for piece in pieces(*read_whole(archive, run)):
+        print(piece, end="", file=file)
+    print(file=file)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from avo.committing import Committing
-from avo.report.derive import Gain, complete, failed_gate
-from avo.report.keeping import TRIED, best, gap, telling, told
+from avo.report.decisions import decisions
+from avo.report.derive import Gain, complete, failed_gate, finished, short_ids
+from avo.report.keeping import FULL, TRIED, best, gap, telling, told
 from avo.report.model import (
     FLAGGED,
     KINDS,
@@ -33,9 +35,8 @@ if TYPE_CHECKING:
     from archive.archive import Archive
     from archive.records import Outline, Run, Spend
 
-T = TypeVar("T")
-
 _AT_ONCE = 5000  # numbers in one question to the archive
+_IN_ROOM = 500  # candidates with all their texts that are held at once
 
 
 def build_model(
@@ -48,72 +49,142 @@ def build_model(
     drawn from either is the same up to what is left out, and 100,000 candidates take seconds instead of minutes. also:
     candidates to keep whatever they are.
     """
-    row = archive.run(run)
-    outline = archive.outline(row.id)
-    rule, gains = _folded(outline)
-    expected = archive.expected(row.id)
-    tried = _tried(archive, row.id, outline, expected, full is None)
+    return _model(_Source(archive, run), full, also)
+
+
+def _model(source: _Source, full: int | None, also: Iterable[int] = ()) -> ReportModel:
+    row, outline, rule, expected = source.row, source.outline, source.rule, source.expected
+    if full is None:
+        tried = tuple(source.tried(range(len(expected))))
+    else:
+        tried = tuple(source.tried(_telling(outline, expected)))
     spoken = {t.k for t in told(tried) if t.k is not None}
     keep = _kept(outline, rule, len(outline) if full is None else full, spoken.union(also))
-    found = _in_parts(keep, lambda ks: archive.candidates(row.id, ks=ks))
-    judged = {c.k: evaluation for c, evaluation in archive.evaluations(found)}
-    promotions = archive.promotions(row.id)
-    costs: dict[Any, Any] = {}
-    for part in _parts(keep):
-        costs |= archive.spend_by(row.id, "k", part)
-    of_kept = _in_parts({i for i, k, _ in expected if k in keep}, lambda ids: archive.hypotheses(row.id, ids))
-    hypotheses = {t.k: t for t in of_kept if t.k is not None}
-    ledger = archive.costs(row.id)
-    models = {k: name for _, name, _, _, steps in ledger for k in steps if name}
-    candidates = []
-    for c in found:
-        evaluation = judged.get(c.k)
-        tested = hypotheses.get(c.k)
-        candidates.append(
-            Candidate(
-                digest=c.digest,
-                id="",
-                k=c.k,
-                parents=c.parents,
-                agent=c.agent,
-                model=models.get(c.k, ""),
-                status=c.status,
-                failed_gate=c.failed_gate,
-                message=c.message,
-                committed=rule.committed[c.k],
-                score=c.score,
-                text=c.text,
-                rationale=c.rationale,
-                hypothesis=_told(tested) if tested is not None else {},
-                cost=_spent(costs[c.k]) if c.k in costs else {},
-                promotion=facts(promotions[c.digest]) if c.digest in promotions else {},
-                gates=evaluation.gates if evaluation is not None else (),
-                workloads=evaluation.workloads if evaluation is not None else (),
-                source=evaluation.source if evaluation is not None else "",
-            )
-        )
-    evaluations = list(judged.values())
+    read = [pair for part in _parts(keep, _AT_ONCE) for pair in source.candidates(part)]
+    evaluations = [evaluation for _, evaluation in read if evaluation is not None]
     mode = _mode(outline)
     left = [o for o in outline if o.k not in keep]
-    above = {p for c in found for p in c.parents[:1]} - keep
-    texts = {c.k: c.text for c in _in_parts(above, lambda ks: archive.candidates(row.id, ks=ks))}
+    texts = source.texts({p for c, _ in read for p in c.parents[:1]} - keep)
     model = complete(
-        candidates,
-        gains,
+        [c for c, _ in read],
+        source.gains,
         {o.k: (o.digest, texts.get(o.k, "")) for o in left},
         run=_run(row),
         target=TargetInfo(name=row.target, unit=_unit(evaluations)),
         chip=ChipInfo(name=row.hardware),
         mode=mode,
         mode_reason=_reason(evaluations, mode),
-        budget=_budget(row, max((o.k for o in outline), default=0), _spent(archive.spend(row.id))),
+        budget=_budget(row, max((o.k for o in outline), default=0), _spent(source.archive.spend(row.id))),
         versions={str(k): str(v) for k, v in row.versions.items()},
         tried=tried,
         tried_total=len(expected),
         omitted=dict(Counter(_outcome(o, rule) for o in left)),
         above={o.k: next(iter(o.parents), None) for o in left},
     )
-    return model.model_copy(update={"costs": _costs(ledger, model)})
+    return model.model_copy(update={"costs": _costs(source.ledger, model)})
+
+
+def read_whole(archive: Archive, run: int | None = None) -> tuple[ReportModel, Iterator[Candidate], Iterator[Tried]]:
+    """The report of a run in full, for as little memory as its page: the page's model, then every candidate and every
+    hypothesis in order, each read when it is asked for.
+
+    Raises as `build_model` does; the archive has to stay open until the last is read.
+    """
+    source = _Source(archive, run)
+    model = _model(source, FULL)
+    if model.above:
+        told = decisions(source.scored(), model.kind, model.best(model.kind))
+        model = model.model_copy(update={"omitted": {}, "above": {}, "decisions": told})
+    return model, source.whole(), source.tried()
+
+
+class _Source:
+    """One run in the archive: what is read once, and what is asked for in parts."""
+
+    def __init__(self, archive: Archive, run: int | None) -> None:
+        self.row = archive.run(run)
+        self.outline = archive.outline(self.row.id)
+        self.rule, self.gains = _folded(self.outline)
+        self.expected = archive.expected(self.row.id)
+        self.ledger = archive.costs(self.row.id)
+        self.archive = archive
+        self._models = {k: name for _, name, _, _, steps in self.ledger for k in steps if name}
+        self._promotions = archive.promotions(self.row.id)
+        self._hypotheses = {k: id for id, k, _ in self.expected if k is not None}
+
+    def candidates(self, ks: Sequence[int]) -> list[tuple[Candidate, Evaluation | None]]:
+        """The plain facts of some, in the order of k."""
+        archive, run = self.archive, self.row.id
+        found = archive.candidates(run, ks=ks)
+        judged = {c.k: evaluation for c, evaluation in archive.evaluations(found)}
+        costs = archive.spend_by(run, "k", ks)
+        ids = [self._hypotheses[k] for k in ks if k in self._hypotheses]
+        tested = {t.k: t for t in archive.hypotheses(run, ids)} if ids else {}
+        read = []
+        for c in found:
+            evaluation = judged.get(c.k)
+            made = Candidate(
+                digest=c.digest,
+                id="",
+                k=c.k,
+                parents=c.parents,
+                agent=c.agent,
+                model=self._models.get(c.k, ""),
+                status=c.status,
+                failed_gate=c.failed_gate,
+                message=c.message,
+                committed=self.rule.committed[c.k],
+                score=c.score,
+                text=c.text,
+                rationale=c.rationale,
+                hypothesis=_told(tested[c.k]) if c.k in tested else {},
+                cost=_spent(costs[c.k]) if c.k in costs else {},
+                promotion=facts(self._promotions[c.digest]) if c.digest in self._promotions else {},
+                gates=evaluation.gates if evaluation is not None else (),
+                workloads=evaluation.workloads if evaluation is not None else (),
+                source=evaluation.source if evaluation is not None else "",
+            )
+            read.append((made, evaluation))
+        return read
+
+    def texts(self, ks: Iterable[int]) -> dict[int, str]:
+        """k -> its text."""
+        return {c.k: c.text for part in _parts(ks, _AT_ONCE) for c in self.archive.candidates(self.row.id, ks=part)}
+
+    @functools.cached_property
+    def _first(self) -> dict[str, int]:
+        """digest -> the first proposal of it."""
+        return {o.digest: o.k for o in reversed(self.outline)}
+
+    def scored(self) -> Iterator[Candidate]:
+        """Those that passed every gate, each program once, in the order of k: with text and score alone."""
+        good = [o.k for o in self.outline if o.status == Status.OK.value and self._first[o.digest] == o.k]
+        for part in _parts(good, _AT_ONCE):
+            for c in self.archive.candidates(self.row.id, ks=part):
+                yield Candidate(digest=c.digest, id="", k=c.k, status=c.status, score=c.score, text=c.text)
+
+    def whole(self) -> Iterator[Candidate]:
+        """Every candidate, complete, in the order of k."""
+        digests = {o.k: o.digest for o in self.outline}
+        ids, first = short_ids(digests.values()), self._first
+        for part in _parts(digests, _IN_ROOM):
+            made = [c for c, _ in self.candidates(part)]
+            texts = {c.k: c.text for c in made}
+            texts |= self.texts({p for c in made for p in c.parents[:1]} - texts.keys())
+            known = {k: (digests[k], text) for k, text in texts.items()}
+            yield from (finished(c, known, ids, first) for c in made)
+
+    def tried(self, places: Iterable[int] | None = None) -> Iterator[Tried]:
+        """The hypotheses in the order they were made. places: of these alone, counted from 0."""
+        for part in _parts(range(len(self.expected)) if places is None else places, _AT_ONCE):
+            for t in self.archive.hypotheses(self.row.id, [self.expected[place][0] for place in part]):
+                yield Tried(
+                    k=t.k,
+                    claim=t.hypothesis.claim,
+                    bottleneck=t.hypothesis.bottleneck,
+                    expected=t.hypothesis.expected_gain,
+                    actual=t.actual_gain,
+                )
 
 
 def _folded(outline: list[Outline]) -> tuple[Committing, dict[int, Gain]]:
@@ -160,29 +231,15 @@ def _outcome(o: Outline, rule: Committing) -> str:
     return outcome(status, repeat, failed_gate(status, o.failed_gate), rule.committed[o.k])
 
 
-def _tried(
-    archive: Archive, run: int, outline: list[Outline], expected: list[tuple[int, int | None, float | None]], all: bool
-) -> tuple[Tried, ...]:
-    """The hypotheses, in the order they were made; where not all are wanted, those that a page tells."""
-    ids: list[int] | None = None
-    if not all:
-        known = {o.k: o for o in outline}
+def _telling(outline: list[Outline], expected: list[tuple[int, int | None, float | None]]) -> list[int]:
+    """The places of the hypotheses that a page tells."""
+    known = {o.k: o for o in outline}
 
-        def far(row: tuple[int, int | None, float | None]) -> tuple[float, int]:
-            _, k, gain = row
-            return (-gap(gain, _gain(known, k)), k if k is not None else -1)
+    def far(place: int) -> tuple[float, int]:
+        _, k, gain = expected[place]
+        return (-gap(gain, _gain(known, k)), k if k is not None else -1)
 
-        ids = [row[0] for row in heapq.nsmallest(TRIED, expected, key=far)]
-    return tuple(
-        Tried(
-            k=t.k,
-            claim=t.hypothesis.claim,
-            bottleneck=t.hypothesis.bottleneck,
-            expected=t.hypothesis.expected_gain,
-            actual=t.actual_gain,
-        )
-        for t in archive.hypotheses(run, ids)
-    )
+    return heapq.nsmallest(TRIED, range(len(expected)), key=far)
 
 
 def _gain(known: dict[int, Outline], k: int | None) -> float | None:
@@ -194,14 +251,10 @@ def _gain(known: dict[int, Outline], k: int | None) -> float | None:
     return child.value / before if before else None
 
 
-def _parts(numbers: Iterable[int]) -> Iterator[list[int]]:
+def _parts(numbers: Iterable[int], most: int) -> Iterator[list[int]]:
     ordered = sorted(numbers)
-    for start in range(0, len(ordered), _AT_ONCE):
-        yield ordered[start : start + _AT_ONCE]
-
-
-def _in_parts(numbers: Iterable[int], read: Callable[[list[int]], list[T]]) -> list[T]:
-    return [found for part in _parts(numbers) for found in read(part)]
+    for start in range(0, len(ordered), most):
+        yield ordered[start : start + most]
 
 
 def _costs(ledger: list[tuple[str, str, int, Spend, tuple[int, ...]]], model: ReportModel) -> tuple[Cost, ...]:

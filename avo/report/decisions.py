@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from avo.report.differences import changes, statements
 from avo.report.model import Candidate, Decision, Kind
@@ -13,20 +13,21 @@ NEAR = 6  # lines of the schedule in which a program may differ to be compared
 _HEAD = "\nschedule\n"
 
 
-def decisions(candidates: Sequence[Candidate], kind: Kind) -> tuple[Decision, ...]:
+def decisions(candidates: Iterable[Candidate], kind: Kind, best: Candidate | None) -> tuple[Decision, ...]:
     """The programs that differ from the best in one decision, the worst first; then, for what nobody decided otherwise
-    alone but the best and its seed did, the nearest that differs in that too. Empty where texts are no programs."""
-    scored = [c for c in candidates if c.status is Status.OK and c.repeats is None and getattr(c.score, kind)]
-    best = max(scored, key=lambda c: (getattr(c.score, kind), -c.k), default=None)
+    alone but the best and its seed did, the nearest that differs in that too. best: of the candidates, None where none
+    is. Empty where texts are no programs."""
     if best is None or _HEAD not in best.text:
         return ()
     head, _, schedule = best.text.partition(_HEAD)
     lines = frozenset(statements(schedule))
     alone: list[Decision] = []
     nearest: dict[str, Decision] = {}
-    for c in scored:
+    for c in candidates:
+        if c.status is not Status.OK or c.repeats is not None or not getattr(c.score, kind):
+            continue
         other_head, _, other = c.text.partition(_HEAD)
-        if c is best or other_head != head or len(lines.symmetric_difference(statements(other))) > 2 * NEAR:
+        if c.k == best.k or other_head != head or len(lines.symmetric_difference(statements(other))) > 2 * NEAR:
             continue
         items = changes(schedule, other)
         ratio = getattr(c.score, kind) / getattr(best.score, kind)

@@ -138,6 +138,28 @@ def workload_infos(names: Sequence[str], facts: dict[str, tuple[float, float, st
     return infos, " ".join(f"{k}={v}" if v else k for k, v in common.items())
 
 
+def finished(
+    c: Candidate, known: Mapping[int, tuple[str, str]], ids: Mapping[str, str], first: Mapping[str, int]
+) -> Candidate:
+    """With what follows from the others: its id, gate and repeat, and the change and difference to its first parent.
+
+    known: k -> (digest, text) of its parents, "" for a text that is not at hand. ids, first: digest -> its short form,
+    and the first proposal of it.
+    """
+    parent = next((known[p] for p in c.parents if p in known and known[p][1]), None)
+    earlier = first[c.digest]
+    update: dict[str, Any] = {
+        "id": ids[c.digest],
+        "failed_gate": failed_gate(c.status, c.failed_gate),
+        "repeats": earlier if earlier != c.k else None,
+    }
+    if parent is not None and parent[1] != c.text:
+        digest, text = parent
+        update["change"] = change(text, c.text)
+        update["diff"] = line_diff(text, c.text, ids[digest], ids[c.digest])
+    return c.model_copy(update=update)
+
+
 def complete(
     candidates: Sequence[Candidate],
     gains: Mapping[int, Gain] | None = None,
@@ -157,33 +179,23 @@ def complete(
     first: dict[str, int] = {}
     for k in sorted(known):
         first.setdefault(known[k][0], k)
-    done = []
-    for c in sorted(candidates, key=lambda c: c.k):
-        parent = next((p for p in c.parents if p in known and known[p][1]), None)
-        earlier = first[c.digest]
-        update: dict[str, Any] = {
-            "id": ids[c.digest],
-            "failed_gate": failed_gate(c.status, c.failed_gate),
-            "repeats": earlier if earlier != c.k else None,
-        }
-        if parent is not None and known[parent][1] != c.text:
-            digest, text = known[parent]
-            update["change"] = change(text, c.text)
-            update["diff"] = line_diff(text, c.text, ids[digest], ids[c.digest])
-        done.append(c.model_copy(update=update))
+    done = [finished(c, known, ids, first) for c in sorted(candidates, key=lambda c: c.k)]
     seen: dict[str, tuple[float, float, str]] = {}
     for c in done:
         for w in c.workloads:
             seen.setdefault(w.workload, (w.work, w.floor_s, w.bottleneck))
     infos, shared = workload_infos(list(seen), seen)
     kind: Kind = "measured" if facts.get("mode") == "measured" else "predicted"
+    reached = running_best(done)
+    points = getattr(reached, kind)
+    best = next((c for c in done if points and c.k == points[-1].k), None)
     derived: dict[str, Any] = {
         "workloads": tuple(infos),
         "shared": shared,
         "speed_of_light": speed_of_light(infos, facts["target"].unit),
         "baseline": next((c.k for c in done if not c.parents), None),
         "commits": commits(done, kind, gains),
-        "running_best": running_best(done),
-        "decisions": decisions(done, kind),
+        "running_best": reached,
+        "decisions": decisions(done, kind, best),
     }
     return ReportModel(candidates=tuple(done), **{**derived, **facts})

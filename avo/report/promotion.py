@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dsl.wording import counted
 from evaluators.evaluation import Evaluation, Status
 
 _SCALE = {"TFLOP/s": 1e-12, "GB/s": 1e-9}
@@ -15,7 +16,7 @@ def headline(evaluation: Evaluation) -> str:
     if evaluation.status is not Status.OK:
         return f"not promoted: {evaluation.message}"
     sizes = sum(1 for w in evaluation.workloads if w.detail.get("hidden"))
-    said = f"promoted: right on fresh inputs and on {sizes} hidden size{'' if sizes == 1 else 's'}"
+    said = f"promoted: right on fresh inputs and on {counted(sizes, 'hidden size', 'hidden sizes')}"
     timing = evaluation.gate("timing")
     if timing is None or evaluation.mode != "measured":
         return said
@@ -24,7 +25,7 @@ def headline(evaluation: Evaluation) -> str:
     lengths = " then ".join(
         f"{1e3 * regime[k]:g} ms {what}" for k, what in (("untimed_s", "untimed"), ("timed_s", "timed")) if k in regime
     )
-    return f"{said}; {gain}, {e['verdict']}, {e['regime']} regime: {e['blocks']} rounds in turns, {lengths}"
+    return f"{said}; {gain}, {e['verdict']}, {e['regime']} regime: {counted(e['blocks'], 'round')} in turns, {lengths}"
 
 
 def rows(evaluation: Evaluation) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The report in a terminal: plain aligned text that is legible at 80 columns, and the documented JSON.
+"""The report in a terminal: plain aligned text that is legible at 80 columns.
 
 What a model or a program wrote reaches the terminal without its control characters.
 """
@@ -6,7 +6,6 @@ What a model or a program wrote reaches the terminal without its control charact
 from __future__ import annotations
 
 import io
-import json
 import re
 from typing import Any
 
@@ -14,14 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from avo.report.model import KINDS, Candidate, Kind, ReportModel, finite
+from avo.report.model import KINDS, Candidate, Kind, ReportModel
+from dsl.wording import counted
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-
-
-def to_json(model: ReportModel) -> str:
-    """The whole model as one JSON document; docs/report.md has its schema. No NaN, nothing rounded."""
-    return json.dumps(finite(model.model_dump(by_alias=True)), allow_nan=False, indent=1)
 
 
 def render_table(model: ReportModel, width: int = 80, limit: int = 20) -> str:
@@ -97,7 +92,7 @@ def _headline(out: Console, model: ReportModel) -> None:
     counts = model.outcomes()
     good = ("committed", "passed", "repeat", "pending")
     passed = counts.get("committed", 0) + counts.get("passed", 0)
-    parts = [f"{model.total} candidates: {passed} passed every gate, {counts.get('committed', 0)} committed"]
+    parts = [f"{counted(model.total, 'candidate')}: {passed} passed every gate, {counts.get('committed', 0)} committed"]
     words = {"repeat": "repeated", "pending": "pending"}
     parts += [f"{counts[name]} {word}" for name, word in words.items() if name in counts]
     out.print(Text(", ".join(parts)))

@@ -13,7 +13,9 @@ from loop_parts import TARGET, program
 from archive.archive import Archive, open_archive
 from archive.records import Hypothesis, Spend
 from avo import metrics
-from avo.report import build_model, print_report, render_html, render_table, write_report
+from avo.report import build_model, print_report, render_html, render_table, to_json, write_report
+from avo.report.build import read_whole
+from avo.report.document import pieces
 from evaluators.evaluation import Evaluation, GateResult, Status, WorkloadResult
 
 
@@ -142,7 +144,9 @@ def test_a_report_needs_no_more_than_a_readable_archive(archive: Archive, tmp_pa
 
 
 @pytest.mark.parametrize("measured", [False, True])
-def test_a_long_run_is_told_alike_from_what_a_page_keeps(tmp_path: Path, measured: bool) -> None:
+def test_a_long_run_is_told_alike_from_what_a_page_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: bool
+) -> None:
     """As many as a page has no room for: the page and the table are those of the whole run, to the last letter."""
     store = open_archive(tmp_path / "avo.db")
     run = store.create_run(target="rows", hardware="b200", agent="walk", seed=0, jobs=1, judge="j")
@@ -171,6 +175,11 @@ def test_a_long_run_is_told_alike_from_what_a_page_keeps(tmp_path: Path, measure
     assert render_table(few) == render_table(whole)
     assert metrics.attempts(few) == metrics.attempts(whole)
     assert metrics.speedups(few) == metrics.speedups(whole)
+    # and its JSON, read a few candidates at a time, is that of the whole
+    monkeypatch.setattr("avo.report.build.FULL", 15)
+    monkeypatch.setattr("avo.report.build._IN_ROOM", 7)
+    said = "".join(pieces(*read_whole(store, run.id)))
+    assert said == to_json(whole) and len(json.loads(said)["candidates"]) == 120
 
 
 def test_an_upgrade_that_was_cut_off_leaves_a_whole_report(archive: Archive, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_decision_is_worth_what_the_program_that_decided_otherwise_alone_loses
         candidate(4, "tile m=128; warps 4", 120.0),
         candidate(5, "tile m=128; load tma; persistent; hold q registers; warps 4; buffers k 3", 198.0),
     ]
-    told = [(d.instead, d.k, round(d.ratio, 3), d.others) for d in decisions(tried, "measured")]
+    told = [(d.instead, d.k, round(d.ratio, 3), d.others) for d in decisions(tried, "measured", tried[1])]
     assert told == [
         ("tile m: 128 → 64", 2, 0.8, 0),
         ("− hold q registers", 3, 0.95, 0),
@@ -86,7 +86,8 @@ def test_a_decision_is_worth_what_the_program_that_decided_otherwise_alone_loses
         ("− load tma", 4, 0.6, 2),
         ("− persistent", 4, 0.6, 2),
     ]
-    assert decisions([c.model_copy(update={"text": "import triton"}) for c in tried], "measured") == ()
+    raw = [c.model_copy(update={"text": "import triton"}) for c in tried]
+    assert decisions(raw, "measured", raw[1]) == () == decisions(tried, "measured", None)
 
 
 def test_a_repeated_program_is_one_candidate_more_and_no_failure(model: ReportModel) -> None:
