@@ -151,28 +151,37 @@ def helion_part() -> list[str]:
         "",
         "One product (4096 cubed) and one attention (4 x 16 x 8192 x 128, full), bf16. Each tool was given one card and 16 cores for the same seconds, one after the other, its start included; Helion by `autotune_budget_seconds`, all else at its defaults (effort full, LFBOTreeSearch).",
         "",
-        "| job | tool | seconds given | until it ended | candidates | its best by its own clock, ms | within 1% of that after |",
-        "|---|---|---:|---:|---|---:|---:|",
+        "| job | tool | seconds given | until it ended | candidates | its best by its own clock, ms | within 1% of that after | in turns, ms | over the vendor's kernel |",
+        "|---|---|---:|---:|---|---:|---:|---:|---|",
     ]
+    notes = []
     for case, found in data["cases"].items():
+        turns = (found.get("measured") or {}).get("rows", {})
         for tool in ("avo", "helion"):
             one = found[tool]
             states = ", ".join(f"{n} {s}" for s, n in (one.get("statuses") or {}).items() if s != "started") or "-"
-            best = one.get("best_so_far")
+            best, timed = one.get("best_so_far"), turns.get(tool, {})
+            over = "{:.3f} [{:.3f}, {:.3f}]".format(*timed["of_vendor"]) if "of_vendor" in timed else "-"
             lines.append(
-                f"| {case} | {tool} | {found['asked_s']} | {one['wall_s']:.0f} | {states} | {f'{best[-1][1]:.4f}' if best else one.get('failed', '-')} | {_settled(one)} |"
+                f"| {case} | {tool} | {found['asked_s']} | {one['wall_s']:.0f} | {states} | {f'{best[-1][1]:.4f}' if best else one.get('failed', '-')} | {_settled(one)} | "
+                f"{'{:.4f}'.format(timed['ms']) if 'ms' in timed else '-'} | {over} |"
             )
+        ratio = turns.get("avo", {}).get("of_helion")
+        notes.append(
+            f"{case}: **avo's result is {ratio[0]:.3f} [{ratio[1]:.3f}, {ratio[2]:.3f}] times as fast as Helion's**, both and the vendor's kernel in turns, sustained."
+            if ratio
+            else f"{case}: the two results were not timed beside each other, so nothing is claimed of who is faster."
+        )
+        if said := found["helion"].get("said"):
+            notes.append(f"Helion said of {case}: " + "; ".join(f"`{line}`" for line in said) + ".")
     versions = ", ".join(f"{k} {v}" for k, v in data["versions"].items())
-    failed = data["cases"]["attention"]["helion"]
     lines += [
         "",
-        "**The two results were not timed beside each other**: the device time ended before that part. The two clocks cannot be compared: Helion times short windows on a card that rests while it compiles "
-        "(boost clocks), avo races on a card under load; on the recorded table of that product the vendor's kernel itself takes 0.185 to 0.21 ms by the clock that it meets.",
+        *(line for note in notes for line in (note, "")),
+        "The tools' own clocks cannot be compared: Helion times short windows on a card that rests while it compiles (boost clocks), avo races on a card under load. Helion's default effort is made for ten minutes or so, "
+        "and neither tool was given more than a hundred seconds here; what longer searches give was not measured.",
         "",
-        f"On attention Helion's {failed['budget_s']} s ended before one configuration had run: four of its first random ones met its compile limit of 60 s ({failed['said'][0]}). Its default effort is made for "
-        "ten minutes or so, and neither tool was given more than a minute and a half here; what longer searches give was not measured.",
-        "",
-        f"{data['device']}, {data['date']}; {versions}. Commands: `python benchmarks/helion_compare.py --case gemm --seconds 70 --out DIR`, `--case attention --seconds 85`.",
+        f"{data['device']}, {data['date']}; {versions}. Commands: `python benchmarks/helion_compare.py --case gemm --seconds 70 --out DIR`, `--case attention --seconds 100`; in turns: `--results benchmarks/data/peers/helion_h200.json`.",
         "",
     ]
     return lines
@@ -210,10 +219,20 @@ def peer_losses() -> list[str]:
             f"- KernelBench: {accepted_pace(data):.1f} times its pace where each that counts has five checks and an interval of +-2%; {HOPED} were hoped for."
         )
     if helion.exists():
-        lines.append("- Helion: its results and avo's were not timed in turns, so nothing is claimed of who is faster.")
+        cases = json.loads(helion.read_text(encoding="utf-8"))["cases"]
+        for case, found in cases.items():
+            ratio = (found.get("measured") or {}).get("rows", {}).get("avo", {}).get("of_helion")
+            if ratio is None:
+                lines.append(
+                    f"- Helion, {case}: the results were not timed in turns, so nothing is claimed of who is faster."
+                )
+            elif ratio[0] < 1:
+                lines.append(
+                    f"- Helion, {case}: avo's result is {ratio[0]:.3f} [{ratio[1]:.3f}, {ratio[2]:.3f}] times as fast."
+                )
         over = [
             f"{case} {found['avo']['wall_s']:.0f} s of {found['asked_s']}"
-            for case, found in json.loads(helion.read_text(encoding="utf-8"))["cases"].items()
+            for case, found in cases.items()
             if found["avo"]["wall_s"] > 1.1 * found["asked_s"]
         ]
         if over:
@@ -237,27 +256,32 @@ def faults_part() -> list[str]:
     return [
         "## A candidate that faults",
         "",
-        "One of three configurations in Helion reads an illegal address; in avo's device worker three candidates fault in a row.",
+        "One of three configurations in Helion reads an illegal address; in avo's device worker fifty candidates fault in a row.",
         "",
         "| tool | what happens | seconds until the next good verdict |",
         "|---|---|---|",
         f"| Helion, benchmarks in a worker (its default) | that configuration is an error and the search goes on; a new worker starts | {cost:.1f} |",
         f"| Helion, `HELION_AUTOTUNE_BENCHMARK_SUBPROCESS=0` | {'the search ends with an exception; which configuration it was is said' if ended else 'the search goes on'} | - |",
         *(
-            f"| avo, {kind} | that candidate is a crash, a spare worker takes over | {took} |"
-            for kind, took in _faults(mine)
+            f"| avo, {kind}, {len(took)} times | that candidate is judged `{status}`, {'its worker goes on' if status == 'resource' else 'a spare worker takes over'} | mean {sum(took) / len(took):.2f}, at most {max(took):.2f} |"
+            for kind, status, took in _faults(mine)
         ),
         "",
-        "avo's first fault was the first call of all: 17 s of it are the start of the workers. Fifty in a row: [measuring](../measuring.md#faults).",
+        f"{mine.read_text(encoding='utf-8').strip().splitlines()[-2].split('  ', 1)[1].strip()}. A hang is told after 4 s. The start of the workers, once a run, is not in these times.",
         "",
-        "NVIDIA H200, 2026-11-30; helion 1.5.0 (1.5.1 does not import with torch 2.11), torch 2.11.0, triton 3.6.0. Command: `python benchmarks/helion_compare.py --case faults --out DIR`.",
+        "NVIDIA H200, 2026-11-30; helion 1.5.0 (1.5.1 does not import with torch 2.11), torch 2.11.0, triton 3.6.0. Commands: `python benchmarks/helion_compare.py --case faults --out DIR`, `python benchmarks/device_smoke.py --only-faults --faults 50`.",
         "",
     ]
 
 
-def _faults(path: Path) -> list[tuple[str, str]]:
-    found = re.findall(r"fault +(\d+) ([a-z ]+):.*, ([\d.]+) s until", path.read_text(encoding="utf-8"))
-    return [(f"fault {number}, {kind}", seconds) for number, kind, seconds in found]
+def _faults(path: Path) -> list[tuple[str, str, list[float]]]:
+    """(kind, what the candidate is called, seconds of each until a good verdict) of a log of device_smoke.py."""
+    found = re.findall(r"fault +\d+ ([a-z ]+): (\w+): .*, ([\d.]+) s until", path.read_text(encoding="utf-8"))
+    called = {"Crash": "crash", "OutOfMemory": "resource", "Timeout": "timeout"}
+    kinds: dict[tuple[str, str], list[float]] = {}
+    for kind, failure, seconds in found:
+        kinds.setdefault((kind, called[failure]), []).append(float(seconds))
+    return [(kind, status, took) for (kind, status), took in kinds.items()]
 
 
 def _settled(one: dict[str, Any]) -> str:

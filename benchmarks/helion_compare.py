@@ -3,6 +3,7 @@
 python benchmarks/helion_compare.py --case gemm --seconds 150 --out DIR       with an H200, helion installed
 python benchmarks/helion_compare.py --case attention --seconds 150 --out DIR
 python benchmarks/helion_compare.py --case faults --out DIR                   what a candidate that faults costs each
+python benchmarks/helion_compare.py --results FILE --out DIR                  times in turns what FILE has as found
 python benchmarks/helion_compare.py --case gemm --dry --out DIR               without a GPU: what can be tried there
 
 Each tool gets the whole card and all cores for that many seconds by the clock on the wall, its own start included:
@@ -16,7 +17,6 @@ the others found is kept.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import json
 import math
@@ -25,6 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def by_helion(case: str, seconds: float, out: Path, dry: bool) -> None:
         "budget_s": budget,
         "config": dict(config.config),
         "source": bound.to_triton_code(config),
-        "version": _version("helion"),
+        "version": version("helion"),
     }
     (out / f"helion_{case}.json").write_text(json.dumps({**row, **_timeline(log.with_suffix(".csv"), began)}, indent=1))
 
@@ -223,8 +224,10 @@ def measured(case: str, out: Path, dry: bool) -> None:
     if theirs.is_file():
         import helion  # type: ignore[import-not-found,unused-ignore]
 
-        config = helion.Config(**json.loads(theirs.read_text())["config"])
-        run = kernel(case).bind(tuple(one)).compile_config(config)
+        config = json.loads(theirs.read_text())["config"]
+        if dry:
+            config.pop("host_tensor_descriptors", None)  # without CUDA there are none to choose
+        run = kernel(case).bind(tuple(one)).compile_config(helion.Config(**config))
         arms["helion"] = lambda i: run(*every[i])
     arms["vendor"] = vendor
     wanted = vendor(0).double()
@@ -243,21 +246,21 @@ def measured(case: str, out: Path, dry: bool) -> None:
     rows = {}
     for name in arms:
         seconds = found.seconds(name)
-        ratio = found.ratio("vendor", over=name)
         rows[name] = {
             "ms": seconds * 1e3,
             "tflops": flops(case) / seconds * 1e-12,
-            "of_vendor": [ratio.value, ratio.low, ratio.high],
             "clocks": found.clocks(name).model_dump(mode="json"),
         }
+        if name != "vendor":
+            ratio = found.ratio("vendor", over=name)
+            rows[name]["of_vendor"] = [ratio.value, ratio.low, ratio.high]
     if {"avo", "helion"} <= set(arms):
         ratio = found.ratio("helion", over="avo")
         rows["avo"]["of_helion"] = [ratio.value, ratio.low, ratio.high]
-    whole = {"errors": errors, "rows": rows, "device": torch.cuda.get_device_name(), "measurement": None}
-    whole["measurement"] = found.model_dump(mode="json")
-    (out / f"measured_{case}.json").write_text(json.dumps(whole))
+    whole = {"errors": errors, "rows": rows, "device": torch.cuda.get_device_name()}
+    (out / f"measured_{case}.json").write_text(json.dumps(whole | {"measurement": found.model_dump(mode="json")}))
     for name, row in rows.items():
-        print(f"    {name:<8}{row['ms']:9.4f} ms {row['tflops']:8.1f} TFLOP/s  of the vendor's {row['of_vendor']}")
+        print(f"    {name:<8}{row['ms']:9.4f} ms {row['tflops']:8.1f} TFLOP/s  of the vendor's {row.get('of_vendor')}")
     print("    avo over helion:", rows.get("avo", {}).get("of_helion"), "errors", errors)
 
 
@@ -319,12 +322,6 @@ def one_fault(out: Path, dry: bool) -> None:
 # Running --------------------------------------------------------------------------------------------------------------
 
 
-def _version(package: str) -> str:
-    from importlib.metadata import version
-
-    return version(package)
-
-
 def _environment() -> dict[str, str]:
     paths = [str(HERE), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -338,15 +335,40 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
 }
 
 
+def _part(part: str, case: str, flags: argparse.Namespace, limit: float) -> tuple[int, float]:
+    """(exit status, seconds) of one part in a process of its own, which has been ended after `limit` seconds (-1)."""
+    began = time.monotonic()
+    command = [sys.executable, __file__, "--part", part, "--case", case, "--seconds", str(flags.seconds)]
+    command += ["--out", str(flags.out), *(["--dry"] if flags.dry else [])]
+    with (flags.out / f"{part}_{case}.txt").open("w") as file:
+        try:
+            code = subprocess.run(
+                command, env=_environment(), stdout=file, stderr=subprocess.STDOUT, timeout=limit, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+    return code, round(time.monotonic() - began, 1)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", choices=(*CASES, "faults"), default="gemm")
     parser.add_argument("--seconds", type=float, default=150.0, help="of the card, for each tool")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--dry", action="store_true")
+    parser.add_argument("--results", type=Path, help="such as benchmarks/data/peers/helion_h200.json")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     flags = parser.parse_args()
     flags.out.mkdir(parents=True, exist_ok=True)
+    if flags.results:
+        for case, kept in json.loads(flags.results.read_text())["cases"].items():
+            for tool, needed in (("avo", "program"), ("helion", "config")):
+                if needed in kept[tool]:
+                    (flags.out / f"{tool}_{case}.json").write_text(json.dumps(kept[tool]))
+            code, wall = _part("measure", case, flags, 120.0)
+            print(f"{case}: exit {code} after {wall} s")
+            print("\n".join((flags.out / f"measure_{case}.txt").read_text().splitlines()[-8:]), flush=True)
+        return 0
     if flags.part:
         PARTS[flags.part](flags)
         return 0
@@ -355,35 +377,23 @@ def main() -> int:
         return 0
     walls = {}
     for part, limit in (("avo", flags.seconds + 60), ("helion", flags.seconds + 60), ("measure", 90.0)):
-        began = time.monotonic()
-        command = [sys.executable, __file__, "--part", part, "--case", flags.case, "--seconds", str(flags.seconds)]
-        command += ["--out", str(flags.out), *(["--dry"] if flags.dry else [])]
-        with (flags.out / f"{part}_{flags.case}.txt").open("w") as file:
-            try:
-                code = subprocess.run(
-                    command, env=_environment(), stdout=file, stderr=subprocess.STDOUT, timeout=limit, check=False
-                ).returncode
-            except subprocess.TimeoutExpired:
-                code = -1
-        walls[part] = round(time.monotonic() - began, 1)
+        code, walls[part] = _part(part, flags.case, flags, limit)
         print(f"{part}: exit {code} after {walls[part]} s", flush=True)
-        text = (flags.out / f"{part}_{flags.case}.txt").read_text().splitlines()
-        for line in text[-8:] if code or part == "measure" else []:
-            print("   ", line[:240], flush=True)
+        if code or part == "measure":
+            print("\n".join((flags.out / f"{part}_{flags.case}.txt").read_text().splitlines()[-8:]), flush=True)
     for part in ("avo", "helion"):
         file = flags.out / f"{part}_{flags.case}.json"
         if file.is_file():
             row = json.loads(file.read_text())
-            print(f"{part}: {row['seconds']:.1f} s of {flags.seconds:g}; {row.get('statuses')}")
-            print(f"    best so far (s, ms): {row.get('best_so_far')}")
+            print(
+                f"{part}: {row['seconds']:.1f} s; {row.get('statuses')}; best so far (s, ms): {row.get('best_so_far')}"
+            )
     found: dict[str, Any] = {"asked_s": flags.seconds, "date": time.strftime("%Y-%m-%d", time.gmtime())}
     for part in ("avo", "helion", "measured"):
         file = flags.out / f"{part}_{flags.case}.json"
         found[part] = json.loads(file.read_text()) if file.is_file() else {"failed": "no result"}
         found[part]["wall_s"] = walls["measure" if part == "measured" else part]
-    for package in ("helion", "torch", "triton"):
-        with contextlib.suppress(Exception):
-            found.setdefault("versions", {})[package] = _version(package)
+    found["versions"] = {package: version(package) for package in ("helion", "torch", "triton")}
     (flags.out / f"compare_{flags.case}.json").write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
