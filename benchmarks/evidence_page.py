@@ -132,17 +132,19 @@ def search_part() -> list[str]:
         )
     mean = math.exp(np.mean(np.log(ratios))) if ratios else math.nan
     kept = sum(r <= 0.5 for r in ratios)
+    fewer = any(len(a["counts"]) < 100 for t in data["tables"].values() for a in t["arms"].values())
     lines += [
         "",
         f"Hoped for: at most half of TPE's. It is so on {kept} of {len(ratios)} tables; geometric mean {mean:.2f}.",
         "",
         "**These rows flatter the heuristic**: what exp2 and descriptors save was set after a look at the attention tables, and its arithmetic of products and rows "
-        "was changed on the day of the measurements by people who had the tables at hand. A grid of another kernel or card, recorded after that, would be the test. Where a cell counts fewer than 100 seeds, time for more was lacking.",
+        "was changed on the day of the measurements by people who had the tables at hand. A grid of another kernel or card, recorded after that, would be the test."
+        + (" Where a cell counts fewer than 100 seeds, time for more was lacking." if fewer else ""),
         "",
         f"`heuristic`: as it is, one proposal at a time (`--jobs 1`): previews of 8 programs before a proposal. `blind`: without "
         f"arithmetic, predicted causes and previews. `random`: without repetition. `TPE`: Optuna's, multivariate, "
         f"{data['startup']} start-up trials. Neither pays for a point that the check refuses, or that was never measured. The "
-        f"heuristic draws little at random, so its intervals are narrow; a search that took {data['most']} was ended. With "
+        f"heuristic draws little at random, so its intervals are narrow and resample the same few paths; a search that took {data['most']} was ended. With "
         "more than four proposals under way (`--jobs`) the heuristic previews nothing, and these figures do not hold.",
         "",
         "![evaluations to 98% of the best](../images/search_efficiency.svg)",
