@@ -94,3 +94,11 @@ def test_loading_a_target_imports_neither_torch_nor_triton() -> None:
         "sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_sums_in_8_bits_are_of_whole_16_bytes_so_that_programs_may_load_by_tma() -> None:
+    job = target("matmul_fp8")
+    every = [*job.workloads, *job.hidden, *job.checks]
+    every += [w for s in job.sets.values() for w in (*s.workloads, *s.hidden, *s.checks)]
+    assert all(w.sizes["k"] % 16 == 0 for w in every)
+    assert any(w.sizes["k"] % 32 for w in job.checks)  # tails are still looked at
