@@ -13,11 +13,10 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Insert, Table, inspect, select
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from archive import migrations
 from archive.documents import SCORE_RULE
@@ -26,7 +25,6 @@ from archive.holder import Holder, liveness
 from archive.tables import metadata, runs, schema, texts
 
 BUSY_S = 30.0
-_INSERTS: dict[str, Any] = {"sqlite": sqlite_insert, "postgresql": postgres_insert}
 
 
 def now() -> dt.datetime:
@@ -163,7 +161,10 @@ def put_text(connection: Connection, text: str) -> str:
 
 def insert_new(connection: Connection, table: Table) -> Insert:
     """An INSERT that leaves rows alone whose key is there already."""
-    return _INSERTS[connection.dialect.name](table).on_conflict_do_nothing()
+    # By its name: either of them takes a while to load, and an archive needs one.
+    insert: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert
+    made: Insert = insert(table).on_conflict_do_nothing()
+    return made
 
 
 def as_stored(text: str) -> str:

@@ -37,7 +37,6 @@ VERBS = {
     "compare": ("compare", "Compare what several runs reached."),
     "show": ("show", "Show a candidate with all its evidence."),
     "diff": ("diff", "Compare two candidates or program files."),
-    "archive": ("archive", "Check, export, import an archive; free room."),
     "import": ("importing", "Write a PyTorch function as a program."),
     "check": ("check", "Say everything that is wrong with a program."),
     "fmt": ("fmt", "Print a program in canonical form."),
@@ -58,11 +57,16 @@ VERBS = {
     "hardware": ("hardware", "List the chips, or every fact about one."),
     "init": ("init", "Write a target of your own to start from."),
     "doctor": ("doctor", "Look whether all is here that avo needs."),
+    "archive": ("archive", "Check, export, import an archive; free room."),
 }
 
 
-def build() -> typer.Typer:
-    """The application with every verb. Plain help: it reads the same in a terminal, a pipe and docs/cli.md."""
+def build(only: str | None = None) -> typer.Typer:
+    """The application. Plain help: it reads the same in a terminal, a pipe and docs/cli.md.
+
+    only: the verb that is called; the others are there by name alone, for loading all of them takes longer than most
+    verbs do. None: every verb is whole.
+    """
     app = typer.Typer(
         name="avo",
         help="Evolve GPU kernels: correct, explained against the speed of light, ready to import.",
@@ -84,12 +88,19 @@ def build() -> typer.Typer:
         """Read by `main` itself and by `_version`."""
 
     for verb, (module, short) in VERBS.items():
+        if only is not None and verb != only:
+            app.command(verb, short_help=short)(_elsewhere)
+            continue
         found = getattr(import_module(f"avo.cli.{module}"), module)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=verb, short_help=short, epilog=EPILOG)
         else:
             app.command(verb, short_help=short, epilog=EPILOG)(found)
     return app
+
+
+def _elsewhere() -> None:
+    """Stands for a verb that is not the one called."""
 
 
 def _version(wanted: bool) -> None:
@@ -114,7 +125,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     try:
         if not args:
             args = ["--help"]
-        code = build()(args, prog_name="avo", standalone_mode=False) or 0
+        verb = next((a for a in args if not a.startswith("-")), "")
+        code = build(verb)(args, prog_name="avo", standalone_mode=False) or 0
         if code == 130:
             print("stopped", file=sys.stderr)
         _leave(code)

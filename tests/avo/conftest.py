@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,11 +40,22 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     return call
 
 
-@pytest.fixture
-def evolved(cli: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="session")
+def evolved_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an archive of one short run, by the example package's target, agent and evaluator."""
+    from avo.cli import main
+
+    folder = tmp_path_factory.mktemp("evolved")
+    parts = [str(part) for kind in ("target", "agent", "evaluator") for part in (f"--{kind}", EXAMPLE / f"{kind}.py")]
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()), pytest.raises(SystemExit) as left:
+        main(["evolve", *parts, "--steps", "4"])
+    assert left.value.code == 0
+    return folder
+
+
+@pytest.fixture
+def evolved(evolved_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of `evolved_once` for each test, which is the working folder."""
     monkeypatch.chdir(tmp_path)
-    parts = [part for kind in ("target", "agent", "evaluator") for part in (f"--{kind}", EXAMPLE / f"{kind}.py")]
-    done = cli("evolve", *parts, "--steps", 4)
-    assert done.code == 0, done.err
+    shutil.copytree(evolved_once, tmp_path, dirs_exist_ok=True)
     return tmp_path

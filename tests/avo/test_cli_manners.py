@@ -12,6 +12,7 @@ import pytest
 
 from dsl.wording import counted
 
+ROOT = Path(__file__).parents[2]
 EXAMPLE = Path(__file__).parents[1] / "plugin_package" / "avo_example"
 
 
@@ -36,6 +37,13 @@ def test_a_pipe_that_closes_ends_a_verb_in_silence(tmp_path: Path) -> None:
 def test_help_is_no_value_of_an_option(cli: Callable[..., Any], arguments: list[str], usage: str) -> None:
     answer = cli(*arguments)
     assert answer.code == 0 and answer.out.startswith(f"Usage: {usage}"), answer
+
+
+def test_a_verb_that_is_built_alone_reads_as_among_all(cli: Callable[..., Any]) -> None:
+    page = " ".join((ROOT / "docs" / "cli.md").read_text(encoding="utf-8").split())
+    for arguments in ([], ["log"], ["archive"], ["archive", "gc"], ["replay-budget"]):
+        assert " ".join(cli(*arguments, "--help").out.split()) in page
+    assert cli("lgo").err.startswith("error: unknown verb 'lgo'; did you mean 'log'?")
 
 
 @pytest.mark.parametrize("name", ["no/such/a.db", "sqlite:///no/such/a.db"])
