@@ -9,9 +9,9 @@ down and nine variants of each, one knob or two away, are lowered by avo; both h
 
 KernelBench: `eval_kernel_against_ref` on its own problem `1_Square_matrix_multiplication_`, in process, as its scripts
 do by default: 5 trials for correctness, 100 timed calls, then 100 of the reference. avo: the gates of `avo evolve` to
-correctness; then, in place of a look and a race, which only have to say who is faster, each candidate gets an interval
-of its own: twelve segments of 5 ms back to back, the first four left out, for what ran before still sets its clock, and
-more visits until Student's 95% interval of the others is within +-2%.
+correctness, in the same visit to the device; in place of a look and a race, which only have to say who is faster, each
+candidate gets an interval of its own: segments of 4 ms back to back, the first three left out, for what ran before
+still sets its clock, then eight and as many more, up to 57, as bring Student's 95% interval of their mean within +-2%.
 
 `ordinary` checks as the judge does: five small sizes with tails, each with a fresh seed and another distribution, and
 the size that is timed. `strict` checks five fresh seeds at 4096 in their place. One is accepted where at least five
@@ -64,6 +64,7 @@ WITHIN = 0.02
 AVO_MINUTES = 2.0  # of each of avo's passes, at most
 PROBLEM = "KernelBench/level1/1_Square_matrix_multiplication_.py"
 VARIANTS = 9
+PASSES = ("ordinary", "strict", "again")
 BASES = (
     "tile m=128 n=128 k=64\ngrid m n\norder grouped(8)\nstream k stages=3\nwarps 8\n",
     "tile m=128 n=256 k=64\ngrid m n\norder grouped(8)\nstream k stages=3\nwarps 8\nload tma\n",
@@ -137,27 +138,21 @@ def _source(text: str, wanted: Target) -> tuple[str, str]:
 # avo ------------------------------------------------------------------------------------------------------------------
 
 
-OWN = Regime("own interval", untimed_s=0.0, timed_s=0.005)
-SEGMENTS, LEFT_OUT, MOST_VISITS = 12, 4, 4
+OWN = Regime("own interval", untimed_s=0.0, timed_s=0.004)
+LEFT_OUT = 3
+INTERVAL = {"left_out": LEFT_OUT, "least": 8, "most": 60, "within": 0.95 * math.log1p(WITHIN), "timed_s": OWN.timed_s}
 
 
 class Timing(MeasuredEvaluator):
-    """The judge with an interval of its own for every candidate."""
+    """The judge with an interval of its own for every candidate, from the visit that checks it."""
 
-    looks = False
+    look_task, look_rule, look_file = "interval", {"interval": INTERVAL}, Path(__file__).with_name("interval_tasks.py")
 
     def _timing_gate(self, case: Case, bench: Bench) -> Evidence:
         timed = Timed()
-        name = case.target.workloads[0].name
-        logs: list[float] = []
-        half = math.inf
-        for _ in range(MOST_VISITS):
-            found = self._segments(case, case.target.workloads, "A" * SEGMENTS, None, timed, OWN)[name]
-            logs += [math.log(s.seconds) for s in found[LEFT_OUT:]]
-            quantile = student(0.975, len(logs) - 1)
-            half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
-            if half <= math.log1p(WITHIN):
-                break
+        found = self._read(case, timed, case.screen)[case.target.workloads[0].name][LEFT_OUT:]
+        logs = [math.log(s.seconds) for s in found]
+        half = student(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
         mean = sum(logs) / len(logs)
         detail = {"interval_s": [math.exp(mean - half), math.exp(mean + half)], "segments": len(logs)}
         case.results = tuple(
@@ -343,7 +338,7 @@ def summary(found: dict[str, Any]) -> str:
         )
         if spreads:
             lines.append(f"    its 95% interval of a mean, if calls were independent: median +-{_percent(spreads)}")
-    for name in ("ordinary", "strict", "again"):
+    for name in PASSES:
         ours = found.get(name)
         if not ours or not ours["rows"]:
             continue
@@ -414,6 +409,7 @@ def main() -> int:
     parser.add_argument("--kernelbench", type=Path, help="a checkout of KernelBench; left out: avo's part alone")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=6.0, help="of KernelBench's part, at most")
+    parser.add_argument("--passes", nargs="+", choices=PASSES, default=PASSES)
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--count", type=int, default=len(BASES) * (1 + VARIANTS))
     parser.add_argument("--sources", type=Path, help=argparse.SUPPRESS)  # KernelBench's part, in its own process
@@ -440,7 +436,7 @@ def main() -> int:
         flags.out.parent.mkdir(parents=True, exist_ok=True)
         flags.out.write_text(json.dumps(found, indent=1) + "\n")
 
-    for name in ("ordinary", "strict", "again"):
+    for name in flags.passes:
         order = programs[::-1] if name == "again" else programs
         found[name] = through_avo(order, wanted, name != "ordinary", AVO_MINUTES, flags.simulate)
         write()

@@ -57,7 +57,8 @@ class Measuring(LocalEvaluator):
     devices: what to use instead of what is found; slots, pool: instead of real ones, with `simulate`.
     """
 
-    looks = True  # the visit that checks a candidate times it too, once on each size
+    # The visit that checks a candidate times it too: the worker's task, what it is told besides, the file that has it.
+    look_task, look_rule, look_file = "screen", dict[str, Any](), None
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Measuring(LocalEvaluator):
         free: list[Slot] = []
         taken: Unavailable | None = None
         for facts in found:
-            slot = Slot(facts, self._cache.folder, simulate=simulate)
+            slot = Slot(facts, self._cache.folder, simulate=simulate, tasks=self.look_file)
             try:
                 slot.lease()
                 free.append(slot)
@@ -224,15 +225,19 @@ class Measuring(LocalEvaluator):
         rest = [w for w in case.target.workloads if w not in cheap]
         timed = {w.name: self._timing_job(case, w) for w in (*cheap, *rest)}
         checks += [timed[w.name] for w in cheap]  # at exactly the sizes that are timed
-        looked = list(timed.values()) if self.looks else []
-        payload: dict[str, Any] = {"arm": arm(case.lowered), "checks": checks, "timed": looked}
-        payload |= {"pick": int(rng.integers(2**31)), "hopeless": self._hopeless(case), "few": len(cheap)}
+        payload: dict[str, Any] = {"arm": arm(case.lowered), "checks": checks, "timed": list(timed.values())}
+        payload |= {
+            "pick": int(rng.integers(2**31)),
+            "hopeless": self._hopeless(case),
+            "few": len(cheap),
+            **self.look_rule,
+        }
         expected = sum(r.predicted_s or 0.0 for r in case.results)
         allowed = self._run_s + 0.1 * len(checks) + 20 * expected
-        result, log = self._ask(case, "screen", payload, [*checks, *timed.values()], allowed)
+        result, log = self._ask(case, self.look_task, payload, [*checks, *timed.values()], allowed)
         try:
             evidence = correct(checks, result["rows"])
-            case.screen = list(zip(looked, result["timed"], strict=False))
+            case.screen = list(zip(timed.values(), result["timed"], strict=False))
         except (KeyError, TypeError, ValueError, IndexError):
             raise Crash("the device's worker answered nonsense", log) from None
         return evidence

@@ -31,11 +31,18 @@ _FAULT = "avo device fault: "
 class Slot:
     """One device: its lease, its workers (one at work, and spares), and how busy it has been.
 
-    simulate: no device at all; the worker runs on the CPU in the interpreter, for tests.
+    simulate: no device at all; the worker runs on the CPU in the interpreter, for tests. extra: settings of the workers
+    beside their own. tasks: a file whose `TASKS` they have beside theirs.
     """
 
     def __init__(
-        self, facts: DeviceFacts, cache: Path, *, simulate: bool = False, extra: Mapping[str, str] | None = None
+        self,
+        facts: DeviceFacts,
+        cache: Path,
+        *,
+        simulate: bool = False,
+        extra: Mapping[str, str] | None = None,
+        tasks: Path | None = None,
     ) -> None:
         self.facts = facts
         visible = {"HIP_VISIBLE_DEVICES": str(facts.index)} if facts.vendor == "amd" else {}
@@ -43,7 +50,8 @@ class Slot:
         settings = {**visible, "TRITON_CACHE_DIR": str(cache), **(extra or {})}
         if simulate:
             settings |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
-        self._pool = WorkerPool(1 if simulate else 1 + SPARES, memory_bytes=DEVICE_MEMORY, settings=settings)
+        count = 1 if simulate else 1 + SPARES
+        self._pool = WorkerPool(count, memory_bytes=DEVICE_MEMORY, settings=settings, extra=tasks)
         self._lease = Lease(facts.uuid)
         self._lock = threading.Lock()
         self._simulated = simulate
@@ -127,7 +135,7 @@ class Slot:
     def _call(self, task: str, payload: dict[str, Any], seconds: float) -> Reply:
         began = time.monotonic()
         try:
-            reply = self._pool.call(task, payload, timeout=seconds)
+            reply = self._pool.call(task, payload, timeout=seconds, kind="device")
         except WorkerFailure:
             self.parts["lost to faults"] += time.monotonic() - began
             raise
