@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
+import functools
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -25,6 +28,7 @@ import torch
 import triton
 import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
+from triton.backends import backends
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from evaluators.compiler import load_source
@@ -34,6 +38,7 @@ MOST_STEPS = 2000
 _TORCH = ("dtype", "layout", "memory_format")
 _DESCRIPTOR = ("base", "shape", "strides", "block_shape")
 _CAPTURE = ("capture_begin", "capture_end", "replay")
+_DTYPES = {value.name: name for name, value in vars(tl).items() if isinstance(value, tl.dtype)}  # bf16: bfloat16
 
 
 class NotTaped(Exception):
@@ -57,7 +62,9 @@ def _encoded(value: Any, tensor: Callable[[torch.Tensor], Any]) -> Any:
     if isinstance(value, list | tuple):
         return ["l" if isinstance(value, list) else "u", [_encoded(v, tensor) for v in value]]
     if isinstance(value, tl.dtype):
-        return ["tl", str(value.name)]
+        if value.name not in _DTYPES:
+            raise NotTaped(f"the type {value.name}")
+        return ["tl", _DTYPES[value.name]]
     if isinstance(value, torch.device):
         return ["device", value.type]
     for kind in _TORCH:
@@ -91,7 +98,7 @@ def _decoded(value: Any, tensors: Mapping[int, torch.Tensor], device: str) -> An
         return found
     if kind == "tl" and isinstance(found, tl.dtype):
         return found
-    raise NotTaped("a value of no known kind")
+    raise NotTaped(f"a value of no known kind: {str(kind)[:20]} {str(content)[:40]}")
 
 
 def _references(value: Any) -> Iterator[int]:
@@ -289,6 +296,7 @@ _OPTIONS = (
     "waves_per_eu",
     "matrix_instr_nonkdim",
 )
+_MOST_SETTING = 512  # registers of a thread, the largest of them
 
 
 def _used(step: Mapping[str, Any]) -> set[int]:
@@ -482,7 +490,13 @@ class Player:
         if row["kind"] == "launch":
             kernel = self._kernels[int(row["kernel"])]
             grid = tuple(int(n) for n in row["grid"])
-            options = {k: v for k, v in row["options"].items() if k in _OPTIONS and isinstance(v, int | bool)}
+            options = {k: v for k, v in row["options"].items() if k in _OPTIONS and _is_setting(v)}
+            for key, value in kwargs.items():
+                # Triton takes what it compiles with (files and flags among it) from the same keywords.
+                if key not in kernel.arg_names or (
+                    key in _settings() and not (key in _OPTIONS and _is_setting(value[1]))
+                ):
+                    raise NotTaped(f"the keyword {key[:60]}")
 
             def launch(tensors: dict[int, torch.Tensor]) -> None:
                 kernel[grid](**{k: _decoded(v, tensors, device) for k, v in kwargs.items()}, **options)
@@ -517,6 +531,18 @@ class Player:
         for step in self._steps:
             step(tensors)
         return tuple(tensors[i] for i in self._outputs)
+
+
+def _is_setting(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value <= _MOST_SETTING
+
+
+@functools.cache
+def _settings() -> frozenset[str]:
+    """What Triton's compilers take from the keywords of a launch."""
+    modules = [sys.modules[backend.compiler.__module__] for backend in backends.values()]
+    classes = [value for module in modules for value in vars(module).values() if dataclasses.is_dataclass(value)]
+    return frozenset(f.name for kind in classes for f in dataclasses.fields(kind))
 
 
 def _inside(tensor: torch.Tensor, name: str) -> None:

@@ -59,6 +59,11 @@ def test_the_work_of_honest_kernels_is_proved(judge, name):
     assert found.gate("integrity").evidence["ghost"] == "wrong"
 
 
+def test_a_dtype_may_be_a_kernels_argument(judge):
+    found = judge.evaluate((HERE / "honest" / "dtype_argument.py").read_text(), target("rmsnorm"), CPU)
+    assert found.status is Status.OK and work(found) == PROVED, found.message or work(found)
+
+
 def test_who_hides_a_library_call_is_not_proved_and_not_promoted(judge):
     found = judge.evaluate(HIDDEN, SOFTMAX, CPU)
     assert found.status is Status.OK, found.message  # what it hides is hidden
@@ -136,6 +141,30 @@ def test_what_else_is_not_played():
         with pytest.raises(NotTaped):
             _Fake(source, **more).player()
     _Fake("def k(x, N: tl.constexpr):\n    tl.store(x + tl.arange(0, N), tl.exp(tl.load(x)))\n").player()
+
+
+def _launch(kernel, options=(), **kwargs):
+    step = {"kind": "launch", "name": "", "kernel": 0, "grid": [1], "args": ["u", []], "out": [None]}
+    step |= {"options": dict(options), "kwargs": {"x": ["t", 0], **{k: ["v", v] for k, v in kwargs.items()}}}
+    return {"inputs": [0], "outputs": [0], "kernels": [kernel.row], "steps": [step]}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"ptx_options": "-o anywhere"}, {"ir_override": "mine.ptx"}, {"extern_libs": ""}, {"debug": True}, {"z": 1}],
+)
+def test_a_launch_is_given_the_kernels_parameters_alone(more):
+    """Triton takes what it compiles with from the same keywords, also where the kernel has a parameter of that name."""
+    plain = "def k(x, N):\n    tl.store(x, tl.load(x) + N)\n"
+    with pytest.raises(NotTaped, match="keyword"):
+        Player(_launch(_Fake(plain), N=2, **more), "cpu")
+    if "z" not in more:
+        with pytest.raises(NotTaped, match="keyword"):
+            Player(_launch(_Fake(plain.replace("N)", f"N, {next(iter(more))})", 1)), N=2, **more), "cpu")
+    Player(_launch(_Fake(plain), N=2), "cpu")
+    Player(_launch(_Fake(plain.replace("N)", "N, num_warps: tl.constexpr)", 1)), N=2, num_warps=4), "cpu")
+    with pytest.raises(NotTaped, match="num_warps"):
+        Player(_launch(_Fake(plain.replace("N)", "N, num_warps)", 1)), N=2, num_warps=1 << 30), "cpu")
 
 
 LIBRARY = (("tl", "triton.language"), ("device", "triton.language.extra.libdevice"), ("m", "triton.language.math"))
