@@ -124,7 +124,11 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
                 "the map",
                 (
                     Choice("none", "tiles go round the dies in turn"),
-                    Choice("dies", "each die takes one stretch of the tiles, such as a head, which share its L2", chip=_dies),
+                    Choice(
+                        "dies",
+                        "each die takes one stretch of the tiles, such as a head, which share its L2",
+                        chip=_dies,
+                    ),
                 ),
             ),
         ),
