@@ -24,9 +24,10 @@ from evaluators.cpu import TORCH_DTYPES
 from evaluators.inputs import decode, draw_inputs, encode, generator, pairings
 from evaluators.integrity.raw import right
 from evaluators.integrity.timed_calls import ROWS, WARM
-from evaluators.integrity.timed_inputs import TimedInputs, placed
+from evaluators.integrity.timed_inputs import TimedInputs
 from evaluators.loading import complete, seed_program
 from evaluators.oracle import Answer
+from evaluators.places import placed
 from evaluators.target import Target
 from evaluators.tolerance import verdict
 
@@ -74,35 +75,49 @@ def _judged(path: Path, job: Target, rounds: int) -> dict[str, Any]:
     made = TimedInputs(job, algorithm, workload, rng)
     params, axis, times = {**defaults, **workload.params}, made.axis, []
     longest = workload.sizes[axis] if axis else 0
+    names, values = made.pools()
+    pools = {(n["name"], n["distribution"]): _flat(n, v, device) for n, v in zip(names, values, strict=True)}
     for turn in range(rounds + WARM):
-        tensors = _there(*made.renew(), device)
-        begin = int(rng.integers(max(1, longest - ROWS + 1))) if axis else 0
-        span = slice(begin, min(begin + ROWS, longest))
+        tensors = _there(*made.renew(), device, pools)
+        places = np.sort(rng.choice(longest, size=min(ROWS, longest), replace=False)) if axis else np.arange(0)
         seconds, result = _clocked(lambda: run(*tensors, **params), flush)  # noqa: B023  at once
         times += [seconds] if turn >= WARM else []
-        cut = dict(made.part(span))
+        cut = dict(made.part(places))
         if axis:
-            cut[f"at_{axis}"] = np.arange(span.start, span.stop)
+            cut[f"at_{axis}"] = places
         wanted = right(placed(program, axis, longest) if axis else program, cut, params)
         outputs = result if isinstance(result, tuple | list) else [result]
-        parts = [
-            o.narrow((t.axes or ()).index(axis), begin, span.stop - begin) if axis else o
-            for o, t in zip(outputs, algorithm.outputs, strict=True)
-        ]
+        parts = outputs
+        if axis:
+            at = torch.from_numpy(places).to(device)
+            ranks = [(t.axes or ()).index(axis) for t in algorithm.outputs]
+            parts = [o.index_select(rank, at) for o, rank in zip(outputs, ranks, strict=True)]
         wrong += _wrong(parts, wanted)
     seconds = round(time.perf_counter() - began, 2)
     return {"seconds": seconds, "us": round(1e6 * statistics.median(times), 2), "wrong": wrong[:3]}
 
 
-def _there(forms: Sequence[dict[str, Any]], values: Sequence[bytes], device: str) -> list[Any]:
+def _flat(form: dict[str, Any], data: bytes, device: str) -> Any:
     import torch
+
+    values = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
+    return values.view(getattr(torch, TORCH_DTYPES[form["dtype"]]))
+
+
+def _there(forms: Sequence[dict[str, Any]], values: Sequence[bytes], device: str, pools: Any = None) -> list[Any]:
+    import torch
+
+    from evaluators.integrity.child_device import fill
 
     tensors = []
     for form, data in zip(forms, values, strict=True):
-        part = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
-        part = part.view(getattr(torch, TORCH_DTYPES[form["dtype"]]))
-        size = math.prod(form["shape"])
-        tensors.append(part.repeat(-(-size // max(1, len(part))))[:size].reshape(tuple(form["shape"])))
+        if "key" in form:
+            dtype = getattr(torch, TORCH_DTYPES[form["dtype"]])
+            flat = torch.empty(math.prod(form["shape"]), dtype=dtype, device=device)
+            fill(flat, pools[form["name"], form["distribution"]], form["key"])
+        else:
+            flat = _flat(form, data, device)
+        tensors.append(flat.reshape(tuple(form["shape"])))
     return tensors
 
 

@@ -24,7 +24,7 @@ from evaluators.failures import Crash, Killed, OutOfMemory, TaskError, Timeout, 
 from evaluators.forking import Template
 from evaluators.process import Stale, WorkerProcess, ready
 from evaluators.removing import remove
-from evaluators.wire import MAX_BLOBS, Frame, WireError
+from evaluators.wire import Frame, WireError
 from evaluators.worker import KINDS, TASKS
 
 __all__ = ["Crash", "OutOfMemory", "Reply", "TaskError", "Timeout", "Unavailable", "WorkerFailure", "WorkerPool"]
@@ -73,9 +73,10 @@ class Session:
         payload: dict[str, Any],
         blobs: Sequence[bytes] = (),
         timeout: float = 60.0,
-        most: int = MAX_BLOBS,
+        most: int = 0,
     ) -> Reply:
-        """As `WorkerPool.call`, always in the same worker. most: bytes of tensors that are taken from it.
+        """As `WorkerPool.call`, always in the same worker. most: bytes of tensors that it was asked for, and that are
+        taken from it.
 
         One that died between two calls is a Crash. So is a fault of our own code in it: the process is the candidate's,
         who may have broken that code or made the answer up.
@@ -88,7 +89,8 @@ class Session:
             kind = Unavailable if self._worker.calls <= 1 else Crash
             raise kind("the worker had died between two calls", error.log) from None
         self.charged += self._worker.charged
-        if "result" not in frame.body and frame.body.get("error") not in ("candidate", "memory"):
+        ended = isinstance(frame.body.get("result"), dict) or frame.body.get("error") in ("candidate", "memory")
+        if not ended:
             raise Crash(f"the worker broke: {str(frame.body.get('message', 'no message'))[:400]}", self._worker.log())
         return _reply(frame, time.monotonic() - began, self._worker.log())
 

@@ -69,10 +69,11 @@ def prepare() -> None:
         sys.modules["evaluators.interpreter"].install()
     else:
         _build_once()
-    from evaluators.integrity.watching import Calls, Launches, watched
+    from evaluators.integrity.watching import Calls, Launches, open_operators, watched
 
     _State.calls, _State.launches = Calls(), Launches()
     _State.launches.install()
+    open_operators()
     # What is imported on first use, while it can still be read.
     with watched(Calls()):
         torch.softmax(torch.zeros(2, 99, dtype=torch.bfloat16).float(), -1) @ torch.zeros(99, 2)
@@ -264,8 +265,17 @@ def look_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str
     return {"late": [i for i, output, data in _State.last if _bytes(output) != data]}, []
 
 
+def pool_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """{pools} and their bytes: values that the inputs of timed calls are made of."""
+    from evaluators.integrity.child_device import pool_call
+
+    assert _State.device is not None
+    found: tuple[dict[str, Any], Sequence[bytes]] = pool_call(_State.device, payload, blobs)
+    return found
+
+
 def put_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """{inputs} and their bytes, for the timed call that comes next."""
+    """{inputs} and their bytes or keys, for the timed call that comes next."""
     from evaluators.integrity.child_device import put_call
 
     assert _State.device is not None
@@ -295,6 +305,7 @@ def _place(row: dict[str, Any], data: bytes) -> tuple[torch.Tensor, Zone]:
         _State.held[key] = tensor, arena.zones[0]
     tensor, zone = _State.held[key]
     zone.contents[:] = np.frombuffer(data, dtype=np.uint8)
+    torch.autograd.graph.increment_version(tensor)  # by which whoever keeps what he made of it knows
     return tensor, zone
 
 

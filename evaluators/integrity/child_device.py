@@ -29,6 +29,7 @@ import torch
 from evaluators.cpu import TORCH_DTYPES, _complaint
 from evaluators.guards import poison
 from evaluators.integrity.child import returned, withheld
+from evaluators.integrity.scattering import FIRST, PIECE, SECOND, SHIFTS, STEP
 from evaluators.integrity.watching import Calls, Launches, watched
 from evaluators.worker import CandidateError
 
@@ -37,6 +38,7 @@ _KEPT = 8
 _GATHER = 20_000_000  # cycles, about ten milliseconds, after which no more is waited for
 _HOLD = 2_000_000  # cycles, about a millisecond: the host launches meanwhile
 _PERSISTING = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+_AT_ONCE = 1 << 20  # pieces of an input that are made at once
 _FLUSH = 2  # times the L2: what is written and read between two timed calls
 
 _perf_counter = time.perf_counter
@@ -179,6 +181,7 @@ class Device:
         self.calls, self.launches = calls, launches
         self.held: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # whole buffer with its zones, the input in it
         self.sent: dict[str, torch.Tensor] = {}  # the bytes that an input was given
+        self.pools: dict[tuple[str, str, str], torch.Tensor] = {}  # by name, dtype, distribution
         self.before: list[tuple[int, torch.Tensor, bytes]] = []
         self.last: list[tuple[int, torch.Tensor, bytes]] = []
         self._flush: torch.Tensor | None = None
@@ -205,22 +208,22 @@ class Device:
     # -- inputs --------------------------------------------------------------------------------------------------------
 
     def put(self, rows: Sequence[dict[str, Any]], blobs: Sequence[bytes]) -> list[torch.Tensor]:
-        """New bytes in the same memory; fewer than it has are repeated over it."""
+        """New bytes in the same memory: those that were sent, or of a pool, as the key of the call has them."""
         found = []
         for row, data in zip(rows, blobs, strict=True):
             dtype = getattr(torch, TORCH_DTYPES[row["dtype"]])
             key = f"{row['name']} {row['dtype']} {row['shape']}"
-            fresh = torch.frombuffer(bytearray(data), dtype=torch.uint8)
             size = math.prod(row["shape"]) * dtype.itemsize
             if key not in self.held:
                 whole = torch.full((2 * _ZONE + size,), poison(dtype), dtype=torch.uint8, device=self.name)
                 self.held[key] = whole, whole[_ZONE : _ZONE + size].view(dtype).reshape(row["shape"])
             whole, tensor = self.held[key]
-            there = fresh.to(self.name)
-            for at in range(0, size, max(1, len(data))):
-                part = there[: size - at]
-                whole[_ZONE + at : _ZONE + at + len(part)].copy_(part)
-            self.sent[row["name"]] = fresh
+            if "key" in row:
+                fill(tensor.view(-1), self.pools[row["name"], row["dtype"], row["distribution"]], int(row["key"]))
+            else:
+                fresh = torch.frombuffer(bytearray(data or b"0"), dtype=torch.uint8)[: len(data)]
+                whole[_ZONE : _ZONE + size].copy_(fresh)
+                self.sent[row["name"]] = fresh
             found.append(tensor)
         self.rows = list(rows)
         return found
@@ -297,6 +300,38 @@ class Device:
         return {"seconds": seconds, "wall_s": seconds + max(0.0, host - whole), "tail_s": max(0.0, tail - idle)}
 
 
+def fill(flat: torch.Tensor, pool: torch.Tensor, key: int) -> None:
+    """With the pieces of a pool that `scattering.scattered` says."""
+    pieces, count = pool.unfold(0, PIECE, 1), pool.numel() - PIECE + 1
+    for begin in range(0, -(-flat.numel() // PIECE), _AT_ONCE):
+        end = min(begin + _AT_ONCE, -(-flat.numel() // PIECE))
+        z = torch.arange(begin + 1, end + 1, device=flat.device)
+        z = z * _signed(STEP) + _signed(key)
+        z = (z ^ _moved_right(z, SHIFTS[0])) * _signed(FIRST)
+        z = (z ^ _moved_right(z, SHIFTS[1])) * _signed(SECOND)
+        place = _moved_right(z, SHIFTS[2]) % count
+        there = flat[begin * PIECE : end * PIECE]
+        there.copy_(pieces[place].reshape(-1)[: there.numel()])
+
+
+def _moved_right(z: torch.Tensor, by: int) -> torch.Tensor:
+    """Without the sign, which torch would draw in."""
+    return (z >> by) & (2 ** (64 - by) - 1)
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number
+
+
+def pool_call(device: Device, payload: dict[str, Any], blobs: Sequence[bytes]) -> Any:
+    """Values that timed inputs will be made of."""
+    for row, data in zip(payload["pools"], blobs, strict=True):
+        dtype = getattr(torch, TORCH_DTYPES[row["dtype"]])
+        values = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device.name).view(dtype)
+        device.pools[row["name"], row["dtype"], row["distribution"]] = values
+    return {}, []
+
+
 def run_call(device: Device, run: Any, path: str, payload: dict[str, Any], blobs: Sequence[bytes]) -> Any:
     """As `child.run_task`, on the device."""
     tardy = [k for k in device.before if _bytes(k[1]) != k[2]]
@@ -347,8 +382,8 @@ def put_call(device: Device, payload: dict[str, Any], blobs: Sequence[bytes]) ->
 
 
 def time_call(device: Device, run: Any, path: str, payload: dict[str, Any]) -> Any:
-    """{params, calls, cold, ghost, take: [axis, begin, end) of each output, or all} -> the clocks a call, and the bytes
-    of that part.
+    """{params, calls, cold, ghost, take: [axis, places] of each output, or all} -> the clocks a call, and the bytes of
+    that part.
 
     The bytes are copied on the current stream right after the clocks have stopped: what is not done by then is missed.
     """
@@ -379,11 +414,11 @@ def time_call(device: Device, run: Any, path: str, payload: dict[str, Any]) -> A
     return facts, data
 
 
-def _cut(output: torch.Tensor, axis: int, begin: int, end: int) -> torch.Tensor:
+def _cut(output: torch.Tensor, axis: int, places: list[int]) -> torch.Tensor:
     """What there is of it; whether the output has its shape, the parent sees."""
-    if axis >= output.dim():
+    if axis >= output.dim() or output.shape[axis] <= max(places, default=0):
         return output[:0]
-    return output.narrow(axis, min(begin, output.shape[axis]), max(0, min(end, output.shape[axis]) - begin))
+    return output.index_select(axis, torch.tensor(places, device=output.device))
 
 
 def _called(

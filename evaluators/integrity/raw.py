@@ -29,7 +29,7 @@ from evaluators.cpu import _BYTES, Output
 from evaluators.evaluation import Evaluation, GateResult, Status, WorkloadResult
 from evaluators.failures import Crash, TaskError, Timeout, Unavailable, WorkerFailure
 from evaluators.gates import Rejected, _contiguous
-from evaluators.inputs import Array, decode, draw_inputs, encode, extents, generator, pairings
+from evaluators.inputs import DISTRIBUTIONS, Array, decode, draw_inputs, encode, extents, generator, pairings
 from evaluators.integrity import rules, sandbox
 from evaluators.integrity.tripwires import tripwires
 from evaluators.judge import environment
@@ -52,9 +52,10 @@ _CALLS_TIME = 3.0  # times the time of one call: what all calls together may tak
 class RawEvaluator:
     """Implements `evaluators.protocol.Evaluator` for raw Python. Judges correctness, on the host's CPU.
 
-    seed: of the inputs; drawn anew where None, for whoever knows it and the text knows the inputs to come. It is told
-    with the verdict, so that the same judgement can be had again. level: of the sandbox; the strongest that works here
-    where None. accept: the weakest level whose verdicts may promote a candidate. run_timeout: seconds for one call.
+    seed: of the inputs; drawn anew for each judgement where None, for whoever knows it and the text knows the inputs to
+    come. It is told with its verdict, so that the same judgement can be had again. level: of the sandbox; the strongest
+    that works here where None. accept: the weakest level whose verdicts may promote a candidate. run_timeout: seconds
+    for one call.
     """
 
     def __init__(
@@ -67,10 +68,9 @@ class RawEvaluator:
         run_timeout: float = 60.0,
         pool: WorkerPool | None = None,
     ) -> None:
-        self._own_pool = pool is None
+        self._own_pool, self._thorough = pool is None, False
         self._pool = pool or WorkerPool(jobs + 1)  # each candidate uses one up: one more is on its way
-        self._seed = secrets.randbits(63) if seed is None else seed
-        self._drawn = seed is None
+        self._seed = seed
         self.level: sandbox.Level = level or sandbox.best()
         self.accept: sandbox.Level = accept
         self._timeout = run_timeout
@@ -80,7 +80,9 @@ class RawEvaluator:
         job = complete(target)
         with suppress(Unavailable):  # the gate that needs a worker will say so
             self._pool.warm((self._kind,))
-        case = _Case(text, job, seed_program(job), self._seed, self.level, self._timeout, hardware, self._kind)
+        program = seed_program(job)
+        seed = secrets.randbits(63) if self._seed is None else self._seed
+        case = _Case(text, job, program, seed, self.level, self._timeout, hardware, self._kind, self._thorough)
         try:
             with case.open:
                 return self._evaluated(case, job)
@@ -94,7 +96,7 @@ class RawEvaluator:
         def evaluation(status: Status, message: str = "") -> Evaluation:
             facts = environment(hardware)
             facts["sandbox"] = {"level": self.level, "accepted": self.accept, "promotable": self.promotable}
-            facts |= {"seed": self._seed, **self._more()}
+            facts |= {"seed": case.seed, **self._more()}
             return Evaluation(
                 status=status,
                 mode=self._mode,
@@ -142,7 +144,7 @@ class RawEvaluator:
         """Of the environment: what else the facts depend on."""
         return {}
 
-    def _again(self, seed: int) -> RawEvaluator:
+    def _again(self, seed: int | None) -> RawEvaluator:
         return RawEvaluator(seed=seed, level=self.level, accept=self.accept, run_timeout=self._timeout, pool=self._pool)
 
     @property
@@ -161,10 +163,12 @@ class RawEvaluator:
             )
             gate = GateResult(gate="integrity", passed=False, message=message)
             return Evaluation(status=Status.SUSPICIOUS, gates=(gate,), source=text, message=message)
-        again = int(generator(self._seed, "promotion").integers(2**63))
+        again = None if self._seed is None else int(generator(self._seed, "promotion").integers(2**63))
         job = complete(target)
         hidden = replace(job, workloads=job.hidden, hidden=job.workloads) if job.hidden else job
-        found = self._again(again).evaluate(text, hidden, hardware)
+        judge = self._again(again)
+        judge._thorough = True
+        found = judge.evaluate(text, hidden, hardware)
         rows = tuple(w.model_copy(update={"detail": {**w.detail, "hidden": True}}) for w in found.workloads)
         found = found.model_copy(update={"workloads": rows})
         seen = found.gate("integrity")
@@ -180,7 +184,7 @@ class RawEvaluator:
     @property
     def key(self) -> str:
         """Names the configuration that verdicts depend on. A seed that was drawn is another each time, on purpose."""
-        seed = "drawn" if self._drawn else self._seed
+        seed = "drawn" if self._seed is None else self._seed
         return f"raw level={self.level} accept={self.accept} seed={seed} timeout={self._timeout:g}"
 
     def close(self) -> None:
@@ -215,8 +219,9 @@ class _Call:
 
 @dataclass
 class _Case:
-    """facts: what `rules` judge by; it becomes the integrity gate's evidence. open: what ends with the judgement.
-    session: the process of the calls, where it is kept for more; started: is told when it is there."""
+    """thorough: every check meets every distribution. facts: what `rules` judge by; it becomes the integrity gate's
+    evidence. open: what ends with the judgement. session: the process of the calls, where it is kept for more; started:
+    is told when it is there."""
 
     text: str
     target: Target
@@ -226,6 +231,7 @@ class _Case:
     timeout: float
     hardware: Hardware
     kind: str
+    thorough: bool = False
     calls: list[_Call] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     results: list[WorkloadResult] = field(default_factory=list)
@@ -294,13 +300,16 @@ def _integrity(case: _Case, pool: WorkerPool) -> dict[str, Any]:
 
 
 def _plan(case: _Case) -> None:
-    """Each check twice with fresh inputs, some once more, and some at sizes that nobody has named: in an order and
-    number that the text cannot know."""
+    """Each check with two distributions, or with all where it is to be thorough, some once more, and some at sizes that
+    nobody has named: in an order and number that the text cannot know."""
     rng = generator(case.seed, "raw", case.target.name, case.text)
-    pairs = pairings(case.target.checks, rng)
+    names = list(DISTRIBUTIONS)
+    first = pairings(case.target.checks, rng)
+    rounds = (0, 1, 2, 3) if case.thorough else (0, 2)
+    pairs = [(w, names[(names.index(d) + more) % len(names)]) for more in rounds for w, d in first]
     extra = [pairs[int(i)] for i in rng.integers(len(pairs), size=int(rng.integers(1, 4)))]
     unnamed = [(_other_size(case, w, rng), d) for w, d in (pairs[int(i)] for i in rng.integers(len(pairs), size=2))]
-    every = [*pairs, *pairs, *extra, *unnamed]
+    every = [*pairs, *extra, *unnamed]
     for place in rng.permutation(len(every)):
         workload, distribution = every[int(place)]
         inputs = draw_inputs(case.target, case.program.algorithm, workload, distribution, rng)

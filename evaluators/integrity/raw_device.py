@@ -109,7 +109,7 @@ class RawDeviceEvaluator(RawEvaluator):
         facts: DeviceFacts | None = self._facts
         return {"device": facts.model_dump(mode="json") if facts else {"name": "simulated"}, "regime": REGIME}
 
-    def _again(self, seed: int) -> RawEvaluator:
+    def _again(self, seed: int | None) -> RawEvaluator:
         return RawDeviceEvaluator(
             self._hardware,
             seed=seed,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,19 +16,21 @@ from dsl.work import work
 from evaluators.evaluation import Status
 from evaluators.failures import Crash, TaskError, Unavailable, WorkerFailure
 from evaluators.gates import Rejected
-from evaluators.inputs import decode, extents
+from evaluators.inputs import DISTRIBUTIONS, Array, decode, extents
 from evaluators.integrity import raw
 from evaluators.integrity.raw import _Case, _said, right
-from evaluators.integrity.timed_inputs import TimedInputs, placed
+from evaluators.integrity.timed_inputs import TimedInputs
 from evaluators.oracle import Answer
+from evaluators.places import placed
 from evaluators.pool import Session, WorkerPool
 from evaluators.target import Workload
 from evaluators.tolerance import form, verdict
 
 MANY = 100  # calls in one go, for the clock outside
-ROWS = 16  # of an output's first axis whose right answer is computed
+ROWS = 16  # places of an axis of the outputs whose right answer is computed
 WARM = 2  # turns that load and compile
-_JUDGING, _HOST_FLOPS = 2.0, 20e9  # seconds for the right answers of a size, at what a host may compute
+_JUDGING, _HOST_FLOPS = 1.0, 20e9  # seconds for the right answers of a size, at what a host may compute
+_READING = 40e-9  # seconds, and for each value of an input that is needed whole
 
 
 def median(row: Mapping[str, Any]) -> float:
@@ -69,16 +71,6 @@ class Spare:
         self._stack.close()
 
 
-@dataclass(frozen=True)
-class _Test:
-    """Inputs of a judged call, the rows that were looked at, their right answer."""
-
-    forms: list[dict[str, Any]]
-    values: list[bytes]
-    begin: int
-    wanted: Mapping[str, Answer]
-
-
 class Sized:
     """One public size of one candidate, in one process."""
 
@@ -92,21 +84,20 @@ class Sized:
         rounds: int,
     ) -> None:
         self._case, self._workload, self._rng, self._session = case, workload, rng, session
-        self._rounds, self._span = rounds, ROWS
+        self._rounds, self._rows = rounds, ROWS
         algorithm = case.program.algorithm
         defaults = {p.name: p.default for p in algorithm.params if p.default is not None}
         self._params = {**defaults, **workload.params}
-        self._inputs = inputs
-        self._sent: tuple[list[dict[str, Any]], list[bytes]] = [], []
-        self._tests: list[_Test] = []
+        self._inputs, self._axis = inputs, inputs.axis
+        self._know: list[Session] = []  # which have the values that inputs are made of
         self.tape: dict[str, Any] = {}
         self.why = ""
-        self._axis = self._inputs.axis
 
     def record(self, session: Session) -> None:
         """Has the steps of a call at this size told: `tape`, or why there is none."""
-        forms, values = self._inputs.renew()
         self.tape, self.why = {}, ""
+        self._introduce(session)
+        forms, values = self._inputs.renew()
         try:
             self.tape = raw._taped(self._case, session, {"inputs": forms, "params": self._params}, values)
         except Unavailable:
@@ -115,61 +106,77 @@ class Sized:
             self.why = f"not proved: {no}"[:300]
 
     def measure(self) -> dict[str, Any]:
-        """{samples, wrong: what is, judged, and the seconds of a call by the parent's clock}."""
+        """{samples, wrong: what is, judged, and the seconds of a call by the parent's clock}. Raises Rejected for what
+        is wrong in the first call, or with inputs of another distribution."""
         samples, wrong = [], ""
-        self._span, judged = self._judged()
-        for turn in range(self._rounds + WARM):
-            self._put()
-            sample, reasons = self._go(1, cold=True, judge=turn in judged)
-            if reasons and turn == 0:
-                where = f"{self._workload.name}: {reasons[0]}"
+        self._introduce(self._session)
+        self._rows, few = self._affordable()
+        plan = self._plan(self._rounds, few)
+        for turn, (distribution, judged, sampled) in enumerate(plan):
+            self._put(distribution)
+            sample, reasons = self._go(1, cold=True, judge=judged or turn == 0)
+            if reasons and (turn == 0 or (distribution != "normal" and not self._normal())):
+                where = f"{self._workload.name} ({distribution}): {reasons[0]}"
                 raise Rejected(Status.INCORRECT, f"at a timed size, {where}", {"workload": self._workload.name})
             if reasons:
                 wrong = f"{self._workload.name}: {reasons[0]}"
                 break
             if turn == 0:  # all that is judged from now on is drawn after the steps have been handed over
-                self._tests.clear()
                 self.record(self._session)
-            if turn >= WARM:
+            if sampled:
                 samples.append(sample)
         found: dict[str, Any] = {"workload": self._workload.name, "samples": samples, "wrong": wrong}
-        found["judged"] = len([turn for turn in judged if turn >= WARM])
+        found["judged"] = sum(judged for _, judged, _ in plan)
         if not wrong:
             found |= self._outside()
         return found
 
     def again(self, session: Session, rounds: int) -> dict[str, Any]:
-        """The same judged calls in another process: {samples, wrong, ghost: "right" where the answer is the same when
-        no kernel runs, else "wrong"}."""
+        """As many calls in another process: {samples, wrong, ghost: "right" where the answer is the same when no kernel
+        runs, else "wrong"}."""
         samples: list[dict[str, float]] = []
         self._session = session
-        for turn in range(rounds + WARM):
-            test = self._tests[turn % len(self._tests)]
-            self._call("raw_put", {"inputs": test.forms}, test.values)
-            sample, reasons = self._go(1, cold=True, test=test)
+        self._introduce(session)
+        for distribution, judged, sampled in self._plan(rounds, self._affordable()[1]):
+            self._put(distribution)
+            sample, reasons = self._go(1, cold=True, judge=judged)
             if reasons:
                 return {"samples": samples, "wrong": f"{self._workload.name}: {reasons[0]}"}
-            if turn >= WARM:
+            if sampled:
                 samples.append(sample)
-        self._put()  # what lies in memory from before is no answer to these
-        answers = [self._asked(1, False, 0, ghost)[1].blobs for ghost in (True, False)]
+        self._put("normal")  # what lies in memory from before is no answer to these
+        places = self._places()
+        answers = [self._asked(1, False, places, ghost)[1].blobs for ghost in (True, False)]
         return {"samples": samples, "wrong": "", "ghost": "right" if answers[0] == answers[1] else "wrong"}
 
-    def _judged(self) -> tuple[int, set[int]]:
-        """(rows, turns) whose answers are judged: all turns, or the first and some that nobody can know where the right
-        answer takes long."""
+    def _plan(self, rounds: int, few: int) -> list[tuple[str, bool, bool]]:
+        """(distribution, whether the answer is judged, whether the call counts) of each turn: those that load and
+        compile, then, in an order that nobody can know, those that count, of which `few` are judged, and one judged
+        call of every other distribution."""
+        chosen = {int(i) for i in self._rng.permutation(rounds)[:few]}
+        turns = [("normal", i in chosen, True) for i in range(rounds)]
+        turns += [(other, True, False) for other in DISTRIBUTIONS if other != "normal"]
+        return [*([("normal", False, False)] * WARM), *(turns[int(i)] for i in self._rng.permutation(len(turns)))]
+
+    def _normal(self) -> list[str]:
+        """What is wrong by now with inputs as they were at first."""
+        self._put("normal")
+        return self._go(1, cold=True, judge=True)[1]
+
+    def _affordable(self) -> tuple[int, int]:
+        """(places, calls that count) whose answers are judged: all, or fewer where the right answer takes long."""
         sizes = dict(self._workload.sizes)
         length = sizes.get(self._axis or "", 1)
         if self._axis in sizes:
             sizes[self._axis] = 1
-        row = 2 * work(self._case.program, sizes, self._workload.params).total_flops / _HOST_FLOPS
-        rows = max(1, min(ROWS, length, int(_JUDGING / max(row, 1e-9))))
-        few = max(1, min(self._rounds, int(_JUDGING / max(rows * row, 1e-9))))
-        return rows, {0, *(WARM + int(i) for i in self._rng.permutation(self._rounds)[:few])}
+        place = 2 * work(self._case.program, sizes, self._workload.params).total_flops / _HOST_FLOPS
+        rows = max(1, min(ROWS, length, int(_JUDGING / max(place, 1e-9))))
+        call = rows * place + self._inputs.whole * _READING
+        return rows, max(1, min(self._rounds, int(_JUDGING / max(call, 1e-9))))
 
     def _outside(self) -> dict[str, Any]:
         """Seconds a call by the parent's clock: many calls, less what one costs to ask for."""
-        self._put()
+        self._put("normal")
 
         def asked(calls: int) -> tuple[float, float]:
             began = time.monotonic()
@@ -180,40 +187,46 @@ class Sized:
         many, told = min(asked(MANY + 1) for _ in range(2))
         return {"parent_s": max(0.0, many - one) / MANY, "many_s": told}
 
-    def _put(self) -> None:
-        """New inputs in the process's memory."""
-        self._sent = self._inputs.renew()
-        self._call("raw_put", {"inputs": self._sent[0]}, self._sent[1])
+    def _introduce(self, session: Session) -> None:
+        """The values that inputs are made of, to a process that has not got them."""
+        if session not in self._know:
+            pools, values = self._inputs.pools()
+            session.call("raw_pool", {"pools": pools}, values, self._case.timeout)
+            self._know.append(session)
 
-    def _go(
-        self, calls: int, cold: bool, judge: bool = True, test: _Test | None = None
-    ) -> tuple[dict[str, float], list[str]]:
-        """(clocks of a call, what is wrong with its rows). test: its rows and right answer, instead of new ones."""
+    def _put(self, distribution: str) -> None:
+        """New inputs in the process's memory."""
+        forms, values = self._inputs.renew(distribution)
+        self._call("raw_put", {"inputs": forms}, values)
+
+    def _places(self) -> Array:
+        """Some of the axis, each drawn alone: what is left out in one piece is met as well as what is scattered."""
         longest = self._longest()
-        begin = int(self._rng.integers(max(1, longest - self._span + 1))) if self._axis else 0
-        begin = test.begin if test is not None else begin
-        sample, reply = self._asked(calls, cold, begin)
+        if not longest:
+            return np.arange(0)
+        return np.sort(self._rng.choice(longest, size=min(self._rows, longest), replace=False))
+
+    def _go(self, calls: int, cold: bool, judge: bool) -> tuple[dict[str, float], list[str]]:
+        """(clocks of a call, what is wrong with some of its places)."""
+        places = self._places()
+        sample, reply = self._asked(calls, cold, places)
         if isinstance(sample, str):
             return {"event_s": 0.0, "wall_s": 0.0, "tail_s": 0.0}, [sample]
         if not judge:
             return sample, []
-        wanted = test.wanted if test is not None else self._right(begin)
-        if test is None:
-            self._tests.append(_Test(*self._sent, begin, wanted))
+        wanted = self._right(places)
         try:
             return sample, self._judge(wanted, reply)
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
             raise Crash("the candidate's process answered nonsense", reply.log) from None
 
-    def _asked(self, calls: int, cold: bool, begin: int, ghost: bool = False) -> tuple[Any, Any]:
+    def _asked(self, calls: int, cold: bool, places: Array, ghost: bool = False) -> tuple[Any, Any]:
         """(clocks, or what is odd; the reply)."""
-        longest = self._longest()
-        take: list[list[int] | None] = []
+        take: list[Any] = []
         for t in self._case.program.algorithm.outputs:
-            place = (t.axes or ()).index(self._axis) if self._axis else None
-            take.append(None if place is None else [place, begin, min(begin + self._span, longest)])
+            take.append([(t.axes or ()).index(self._axis), places.tolist()] if self._axis else None)
         asked = {"params": self._params, "calls": calls, "cold": cold, "take": take, "ghost": ghost}
-        reply = self._call("raw_time", asked, ())
+        reply = self._call("raw_time", asked, (), self._most(len(places)))
         try:
             if reply.result["odd"]:
                 return str(reply.result["odd"][0])[:200], reply
@@ -229,20 +242,26 @@ class Sized:
     def _longest(self) -> int:
         return extents(self._case.program.algorithm, self._workload)[self._axis] if self._axis else 0
 
-    def _call(self, task: str, payload: dict[str, Any], blobs: Sequence[bytes]) -> Any:
+    def _most(self, places: int) -> int:
+        """Bytes of the outputs' places, of twice the widest dtype."""
+        sizes = extents(self._case.program.algorithm, self._workload)
+        if self._axis:
+            sizes[self._axis] = places
+        outputs = self._case.program.algorithm.outputs
+        return raw._ROOM + 16 * sum(math.prod(sizes[a] for a in t.axes or ()) for t in outputs)
+
+    def _call(self, task: str, payload: dict[str, Any], blobs: Sequence[bytes], most: int = 0) -> Any:
         try:
-            return self._session.call(task, payload, blobs, self._case.timeout)
+            return self._session.call(task, payload, blobs, self._case.timeout, most)
         except TaskError as error:
             said = _said(error.message)[-1]
             raise Rejected(Status.INCORRECT, f"at a timed size, {self._workload.name}: {said}", {}) from None
 
-    def _right(self, begin: int) -> Mapping[str, Answer]:
-        longest = self._longest()
-        end = min(begin + self._span, longest)
-        program, cut = self._case.program, dict(self._inputs.part(slice(begin, end)))
+    def _right(self, places: Array) -> Mapping[str, Answer]:
+        program, cut = self._case.program, dict(self._inputs.part(places))
         if self._axis:
-            program = placed(program, self._axis, longest)
-            cut[program.algorithm.inputs[-1].name] = np.arange(begin, end)
+            program = placed(program, self._axis, self._longest())
+            cut[program.algorithm.inputs[-1].name] = places
         return right(program, cut, self._params)
 
     def _judge(self, wanted: Mapping[str, Answer], reply: Any) -> list[str]:

@@ -10,12 +10,13 @@ import pytest
 
 from dsl.hardware import hardware
 from evaluators.evaluation import Evaluation, Status, WorkloadResult
-from evaluators.inputs import decode, encode, input_shapes
+from evaluators.inputs import decode, input_shapes
 from evaluators.integrity import child_device, corpus, rules, timed_calls
 from evaluators.integrity.raw import OWN_CLOCK, RawEvaluator, right
 from evaluators.integrity.raw_device import RawDeviceEvaluator
-from evaluators.integrity.timed_inputs import POOL, TimedInputs, cut_axis, placed
+from evaluators.integrity.timed_inputs import POOL, TimedInputs
 from evaluators.loading import seed_program
+from evaluators.places import cut_axis, placed
 from evaluators.target import Workload
 from evaluators.targets import target
 
@@ -79,6 +80,29 @@ def test_right_when_checked_and_wrong_when_timed(judge):
     assert found.status is Status.INCORRECT and "at a timed size" in found.message
 
 
+BY_TURNS = """
+import torch
+
+
+def run(x):
+    y = torch.softmax(x.float(), -1).to(x.dtype)
+    %s
+    return y
+"""
+
+
+def test_a_kernel_that_is_right_on_normal_inputs_alone_is_seen(judge):
+    left_out = "y = torch.where((x.float().abs() > 12).any(-1, True) & (x.shape[0] > 30), 0 * y, y)"
+    found = judged(judge, BY_TURNS % left_out)
+    assert found.status is Status.INCORRECT and "at a timed size" in found.message, found.message
+
+
+def test_rows_that_are_left_out_are_met(judge):
+    """A tenth of the rows, in one piece."""
+    found = judged(judge, BY_TURNS % "y[30:36] = y[30:36] if x.shape != (64, 512) else 0")
+    assert found.status in (Status.INCORRECT, Status.GAMING), found.message
+
+
 FORGER = """
 import torch
 import evaluators.integrity.child_device as child
@@ -140,12 +164,13 @@ def test_a_part_of_the_answer_is_the_answers_part(name, causal):
     job, workload = target(name), Workload(sizes, params)
     program = seed_program(job)
     made = TimedInputs(job, program.algorithm, workload, np.random.default_rng(2))
-    whole, axis = right(program, made.part(slice(0, 80)), params), made.axis
+    made.renew()
+    whole, axis = right(program, made.part(np.arange(80)), params), made.axis
     (output,) = program.algorithm.outputs
-    begin, end = 33, 49
-    cut = {**made.part(slice(begin, end)), f"at_{axis}": np.arange(begin, end)}
+    places = np.array([2, 33, 34, 61, 79])
+    cut = {**made.part(places), f"at_{axis}": places}
     part = right(placed(program, axis, sizes[axis]), cut, params)[output.name]
-    wanted = np.take(whole[output.name].oracle, range(begin, end), output.axes.index(axis))
+    wanted = np.take(whole[output.name].oracle, places, output.axes.index(axis))
     assert np.array_equal(part.oracle, wanted) and part.dtype == whole[output.name].dtype
 
 
@@ -207,32 +232,48 @@ def test_what_the_clocks_say(card, broken, monkeypatch):
     assert [b.rule.name for b in rules.breaches(facts)] == broken, said
 
 
-def test_timed_inputs_are_new_each_time_and_their_parts_are_theirs():
-    for name, sizes in (("matmul", {"m": 96, "n": 4096, "k": 2048}), ("cross_entropy", {"r": 512, "c": 16384})):
-        job = target(name)
-        algorithm = _algorithm(name)
-        rng = np.random.default_rng(1)
-        made = TimedInputs(job, algorithm, Workload(sizes), rng)
-        shapes = input_shapes(algorithm, Workload(sizes))
-        seen = []
-        for _ in range(2):
-            forms, values = made.renew()
-            whole = {}
-            for form, data in zip(forms, values, strict=True):
-                shape = shapes[form["name"]]
-                assert tuple(form["shape"]) == shape and len(data) <= 4 * POOL
-                width = len(encode(np.zeros(1), form["dtype"]))
-                flat = np.resize(np.frombuffer(data, f"V{width}"), int(np.prod(shape)))
-                whole[form["name"]] = decode(flat.tobytes(), form["dtype"], shape)
-            for t in algorithm.inputs:
-                cut = made.part(slice(5, 9))[t.name]
-                place = (t.axes or ()).index(made.axis) if made.axis in (t.axes or ()) else None
-                wanted = whole[t.name] if place is None else np.take(whole[t.name], range(5, 9), place)
-                assert np.array_equal(cut, wanted), t.name
-            seen.append(whole)
-        assert all(not np.array_equal(seen[0][n], seen[1][n]) for n in shapes)
-        rows = seen[0][algorithm.inputs[0].name]
-        assert len(np.unique(rows[:, :8], axis=0)) == len(rows), "a row that is there twice"
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("matmul", {"m": 96, "n": 4096, "k": 2048}), ("cross_entropy", {"r": 512, "c": 16384})]
+)
+def test_timed_inputs_are_new_each_time_and_their_parts_are_theirs(name, sizes):
+    job = target(name)
+    algorithm = _algorithm(name)
+    made = TimedInputs(job, algorithm, Workload(sizes), np.random.default_rng(1))
+    shapes = input_shapes(algorithm, Workload(sizes))
+    device = child_device.Device(None, None)
+    pools, blobs = made.pools()
+    child_device.pool_call(device, {"pools": pools}, blobs)
+    assert sum(map(len, blobs)) <= 2 * 2 * len(shapes) * POOL
+    seen, places = [], np.array([5, 6, 17, 90])
+    for distribution in ("normal", "normal", "large_logits"):
+        forms, values = made.renew(distribution)
+        tensors = dict(zip(shapes, device.put(forms, values), strict=True))
+        whole = {
+            n: t.contiguous().view(-1).view(child_device.torch.uint8).numpy().tobytes() for n, t in tensors.items()
+        }
+        read = {t.name: decode(whole[t.name], t.dtype or "f32", shapes[t.name]) for t in algorithm.inputs}
+        for t in algorithm.inputs:
+            cut = made.part(places)[t.name]
+            at = t.axes.index(made.axis) if made.axis in t.axes else None
+            assert np.array_equal(cut, read[t.name] if at is None else np.take(read[t.name], places, at)), t.name
+        seen.append(read)
+    assert all(not np.array_equal(seen[0][n], seen[1][n]) for n in shapes)
+    first = algorithm.inputs[0].name
+    assert np.abs(seen[2][first]).max() > 2 * np.abs(seen[0][first]).max()
+
+
+def test_no_rule_tells_which_timed_values_are_there_twice():
+    """Pieces that are the same so far apart are no more than chance has it."""
+    workload = Workload({"r": 2048, "c": 2048})
+    made = TimedInputs(target("softmax"), _algorithm("softmax"), workload, np.random.default_rng(3))
+    device = child_device.Device(None, None)
+    pools, blobs = made.pools()
+    child_device.pool_call(device, {"pools": pools}, blobs)
+    for _ in range(2):
+        (x,) = device.put(*made.renew())
+        pieces = x.reshape(-1, 16).view(child_device.torch.int16)
+        for apart in (1, 128, 65536, 131071, 131072):
+            assert (pieces[apart:] == pieces[:-apart]).all(1).sum() < 4, apart
 
 
 def test_the_corpus_on_a_device_is_listed():
