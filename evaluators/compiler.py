@@ -333,16 +333,18 @@ def load_source(source: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and annotations are looked up there
     try:
         spec.loader.exec_module(module)
     except MemoryError:
         raise
     except BaseException as error:  # whatever it raises is its own fault, SystemExit too
+        sys.modules.pop(name, None)
         line = next((f.lineno for f in reversed(_frames(error)) if f.filename == str(path)), None)
         line = error.lineno if isinstance(error, SyntaxError) else line
         raise CandidateError(f"the source does not load: line {line}: {type(error).__name__}: {error}") from None
     while len(_loaded) >= _LOADED_MOST:
-        _loaded.pop(next(iter(_loaded)))
+        sys.modules.pop(_loaded.pop(next(iter(_loaded))).__name__, None)
     _loaded[digest] = module
     return module
 

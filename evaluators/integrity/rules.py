@@ -59,7 +59,10 @@ def _library(facts: Facts) -> str | None:
     if facts["torch"] == "any" or not facts["aten"]:
         return None
     names = ", ".join(sorted(facts["aten"])[:4])
-    who = "torch does the work" if any(name.startswith("aten") for name in facts["aten"]) else "the host does the work"
+    first = min(facts["aten"], key=lambda name: not name.startswith("aten::")).partition("::")[0]
+    who = {"aten": "torch does the work", "host": "the host does the work"}.get(
+        first, "operators do that are not torch's"
+    )
     return f"{who} ({names}); this target allows memory, views, casts and elementwise calls alone"
 
 

@@ -32,7 +32,8 @@ from triton.backends import backends
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from evaluators.compiler import load_source
-from evaluators.integrity.watching import SMALL, is_glue, largest
+from evaluators.integrity.mixing import Mixing
+from evaluators.integrity.watching import SMALL, Calls, is_glue, through, touches
 
 MOST_STEPS = 2000
 _TORCH = ("dtype", "layout", "memory_format")
@@ -85,6 +86,8 @@ def _decoded(value: Any, tensors: Mapping[int, torch.Tensor], device: str) -> An
         return tensors[int(content)]
     if kind == "c":
         dtype, shape, values = content
+        if len(values) > SMALL:
+            raise NotTaped("a tensor of many literals")
         return torch.tensor(values, dtype=_decoded(["torch", dtype], {}, device)).reshape(shape)
     if kind in ("l", "u"):
         row = [_decoded(v, tensors, device) for v in content]
@@ -95,6 +98,8 @@ def _decoded(value: Any, tensors: Mapping[int, torch.Tensor], device: str) -> An
         return TensorDescriptor(*(_decoded(v, tensors, device) for v in content))
     found = getattr(torch if kind == "torch" else tl, str(content), None)
     if kind == "torch" and isinstance(found, tuple(getattr(torch, k) for k in _TORCH)):
+        if isinstance(found, torch.layout) and found != torch.strided:
+            raise NotTaped(f"a tensor of layout {content}")
         return found
     if kind == "tl" and isinstance(found, tl.dtype):
         return found
@@ -149,8 +154,8 @@ class Recorder(TorchDispatchMode):
         return self._places[id(tensor)]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if not self._paused and func.name() not in _SILENT:
+        result, opened = through(self, func, args, kwargs or {})
+        if not opened and not self._paused and touches(func) and func.name() not in _SILENT:
             self._add("op", func.name(), {}, args, kwargs or {}, result)
         return result
 
@@ -361,7 +366,7 @@ _NODES = (
     *(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.For, ast.While, ast.If, ast.Return, ast.Pass, ast.Assert),
     *(ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.keyword, ast.Attribute, ast.Subscript),
     *(ast.Slice, ast.Tuple, ast.List, ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.unaryop, ast.boolop),
-    *(ast.cmpop, ast.JoinedStr, ast.FormattedValue),
+    ast.cmpop,
 )
 _BUILTINS = ("range", "min", "max", "abs", "float", "int", "bool", "len")
 _METHODS = (
@@ -453,6 +458,7 @@ class Player:
         try:
             self._device, self._library = device, library
             self._memory: dict[int, torch.Tensor] = {}  # what lives on between calls
+            self._calls, self._mixing = Calls(), Mixing()
             if device != "cpu":  # descriptors that a kernel makes need memory
                 triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device=device))
             self._inputs = [int(i) for i in tape["inputs"]]
@@ -479,10 +485,17 @@ class Player:
             shown = f"float({content!r})" if kind == "f" else repr(content)
             _decoded(value, {}, self._device)
             lines.append(f"{name} = tl.{content}" if kind == "tl" else f"{name} = tl.constexpr({shown})")
-        for name, source in row["functions"].items():
-            function = _checked(name, source, known, modules)
+        checked = [_checked(name, source, known, modules) for name, source in row["functions"].items()]
+        for function in checked:
             lines += ["", "", "@triton.jit", ast.unparse(ast.fix_missing_locations(function))]
-        return getattr(load_source("\n".join(lines) + "\n"), row["entry"])
+        text = "\n".join(lines) + "\n"
+        # What is run is what was checked, and not what the writing of it could be read as.
+        written = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+        for function in written:
+            function.decorator_list = []
+        if [ast.dump(f) for f in written] != [ast.dump(f) for f in checked]:
+            raise NotTaped("a kernel that reads otherwise when it is written down")
+        return getattr(load_source(text), row["entry"])
 
     def _step(self, row: Mapping[str, Any]) -> Callable[[dict[int, torch.Tensor]], None]:
         args, kwargs, out = row["args"], row["kwargs"], [None if o is None else int(o) for o in row["out"]]
@@ -499,7 +512,9 @@ class Player:
                     raise NotTaped(f"the keyword {key[:60]}")
 
             def launch(tensors: dict[int, torch.Tensor]) -> None:
-                kernel[grid](**{k: _decoded(v, tensors, device) for k, v in kwargs.items()}, **options)
+                given = {k: _decoded(v, tensors, device) for k, v in kwargs.items()}
+                self._mixing.launched([*given.values()])
+                kernel[grid](**given, **options)
 
             return launch
         if row["kind"] == "scratch":
@@ -512,22 +527,47 @@ class Player:
                 tensors[out[0]] = self._memory[storage].view(dtype).as_strided(shape, strides, offset)  # type: ignore[index]
 
             return lay
-        operator = _operator(str(row["name"]), self._library)
+        operator, overload = self._operator(str(row["name"]))
 
         def operate(tensors: dict[int, torch.Tensor]) -> None:
             named = {key: _decoded(value, tensors, device) for key, value in kwargs.items()}
-            result = operator(*_decoded(args, tensors, device), **named)
+            plain = _decoded(args, tensors, device)
+            result = operator(*plain, **named)
+            if not self._library:
+                self._mixing.done(overload, plain, named, result)
             for place, made in zip(out, result if isinstance(result, list | tuple) else [result], strict=True):
                 if isinstance(made, torch.Tensor):
-                    _inside(made, str(row["name"]))  # one that has no place may still be an argument, changed
+                    _inside(made, str(row["name"]), device)  # one that has no place may still be an argument, changed
                     if place is not None:
                         tensors[place] = made
 
         return operate
 
+    def _operator(self, name: str) -> tuple[Callable[..., Any], Any]:
+        """(how it is called, one of torch's). One that is no glue takes a few numbers only, unless `library`. Raises
+        NotTaped."""
+        space, _, rest = name.partition("::")
+        base, _, overload = rest.partition(".")
+        found = getattr(getattr(torch.ops.aten, base, None), overload or "default", None) if space == "aten" else None
+        if not isinstance(found, torch._ops.OpOverload):
+            raise NotTaped(f"the operator {name}")
+        if self._library or is_glue(found):
+            return found, found
+        if base not in _ON_FEW:
+            raise NotTaped(f"the operator {name}")
+
+        def small(*args: Any, **kwargs: Any) -> Any:
+            if not self._calls.small((args, tuple(kwargs.values()))):
+                raise RuntimeError(f"the operator {name}, which is no glue")
+            return found(*args, **kwargs)
+
+        return small, found
+
     def run(self, *inputs: torch.Tensor, **params: Any) -> tuple[torch.Tensor, ...]:
         """The candidate's `run`, as it was recorded: shapes and params are those of that call."""
         tensors = dict(zip(self._inputs, inputs, strict=True))
+        self._calls.spent = 0
+        self._mixing.begin()
         for step in self._steps:
             step(tensors)
         return tuple(tensors[i] for i in self._outputs)
@@ -545,10 +585,13 @@ def _settings() -> frozenset[str]:
     return frozenset(f.name for kind in classes for f in dataclasses.fields(kind))
 
 
-def _inside(tensor: torch.Tensor, name: str) -> None:
-    """Raises RuntimeError for a view that reaches outside of its memory: torch's `_reshape_alias` makes them, and who
-    writes through one changes the process that plays."""
-    if tensor.layout != torch.strided or not tensor.numel():
+def _inside(tensor: torch.Tensor, name: str, device: str) -> None:
+    """Raises RuntimeError for what is no dense tensor here, and for a view that reaches outside of its memory: torch's
+    `_reshape_alias` makes them. Who writes through one, or by a sparse tensor's places, changes the process that
+    plays."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type not in ("cpu", device):
+        raise RuntimeError(f"the operator {name} makes a tensor of another kind")
+    if not tensor.numel():
         return
     reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     least = min(tensor.stride(), default=0)
@@ -557,19 +600,12 @@ def _inside(tensor: torch.Tensor, name: str) -> None:
         raise RuntimeError(f"the operator {name} makes a view outside of its tensor's memory")
 
 
-def _operator(name: str, library: bool) -> Any:
-    """One of torch's. One that is no glue takes a few numbers only, unless `library`. Raises NotTaped."""
-    space, _, rest = name.partition("::")
-    base, _, overload = rest.partition(".")
-    found = getattr(getattr(torch.ops.aten, base, None), overload or "default", None) if space == "aten" else None
-    if not isinstance(found, torch._ops.OpOverload):
-        raise NotTaped(f"the operator {name}")
-    if library or is_glue(found):
-        return found
-
-    def small(*args: Any, **kwargs: Any) -> Any:
-        if largest((args, tuple(kwargs.values()))) > SMALL:
-            raise RuntimeError(f"the operator {name}, which is no glue")
-        return found(*args, **kwargs)
-
-    return small
+# What may be asked for a few numbers, beside glue. All of these look where they read and write.
+_ON_FEW = frozenset(
+    (
+        *("sum", "mean", "prod", "amax", "amin", "max", "min", "aminmax", "argmax", "argmin", "any", "all", "cumsum"),
+        *("cumprod", "logsumexp", "_softmax", "_log_softmax", "linalg_vector_norm", "norm", "var", "std", "var_mean"),
+        *("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "sort", "argsort", "topk", "flip", "roll", "tril", "triu"),
+        *("index_select", "gather", "index", "masked_select", "nonzero", "bincount", "searchsorted", "bucketize"),
+    )
+)

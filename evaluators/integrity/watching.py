@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import functools
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ import triton
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SMALL = 64  # elements; work on less is bookkeeping
+BUDGET = 16 * SMALL  # of all such work in one run
 MOST = 40  # names that are kept
 
 # Memory, views and layout: what is neither arithmetic nor a decision about values.
@@ -37,16 +40,65 @@ _GLUE = frozenset(
 )
 
 
+# Elementwise, and moves of memory, that torch does not mark as such.
+_UNMARKED = frozenset(
+    (
+        *("floor_divide", "copysign", "hardswish", "_prelu_kernel", "log_sigmoid_forward", "glu", "complex", "polar"),
+        *("narrow_copy", "slice_scatter", "select_scatter", "resize_as_", "rand_like", "randn_like", "randint_like"),
+    )
+)
+
+
+@functools.cache
 def is_glue(operator: Any) -> bool:
-    """Of torch's operators: memory, views, casts, and elementwise arithmetic."""
-    return operator._schema.name in _GLUE or torch.Tag.pointwise in operator.tags
+    """Of torch's operators: memory, views, casts, and elementwise arithmetic. By what its schema says where that is
+    enough: it reads no tensor and no file; it gives back a view; it is the in-place or the many-tensors form of one
+    that is glue."""
+    space, _, name = operator._schema.name.partition("::")
+    if space != "aten":
+        return not touches(operator)
+    takes = [str(argument.type) for argument in operator._schema.arguments]
+    inner = name.startswith("_")  # of torch's own workings: by name alone
+    if not inner and not any("Tensor" in kind or "str" in kind or "Storage" in kind for kind in takes):
+        return True
+    gives = [result.alias_info for result in operator._schema.returns]
+    views = torch.Tag.inplace_view in operator.tags or any(a is not None and not a.is_write for a in gives)
+    if not inner and views:
+        return True
+    plain = name.removeprefix("_foreach_")
+    names = [name, plain, plain.removesuffix("_")]
+    return any(f"aten::{n}" in _GLUE or n in _UNMARKED or _pointwise(n) for n in names if n)
+
+
+@functools.cache
+def touches(operator: Any) -> bool:
+    """Whether it takes or gives a tensor: a mark for the profiler does not."""
+    schema = operator._schema
+    return any("Tensor" in str(part.type) for part in (*schema.arguments, *schema.returns))
+
+
+def _pointwise(name: str) -> bool:
+    """Whether torch says so of any form of it."""
+    forms = getattr(torch.ops.aten, name, None)
+    if not isinstance(forms, torch._ops.OpOverloadPacket):
+        return False
+    return any(torch.Tag.pointwise in getattr(forms, form).tags for form in forms.overloads())
 
 
 class Calls:
-    """aten operators that are no glue -> how often they were called on something larger than SMALL."""
+    """aten operators that are no glue -> how often they were called on more than bookkeeping.
+
+    That is: on more than SMALL elements at once, or, all such calls of a run together, on more than BUDGET."""
 
     def __init__(self) -> None:
         self.found: dict[str, int] = {}
+        self.spent = 0
+
+    def small(self, args: Any) -> bool:
+        """Whether an operator that is no glue may have read these."""
+        read = elements(args)
+        self.spent += read
+        return read <= SMALL and self.spent <= BUDGET
 
     def note(self, name: str) -> None:
         if name in self.found or len(self.found) < MOST:
@@ -59,13 +111,16 @@ class _Mode(TorchDispatchMode):
         self._calls, self._launches = calls, launches
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not is_glue(func) and largest(args) > SMALL and not within(self._launches):
+        result, opened = through(self, func, args, kwargs or {})
+        if opened or is_glue(func) or within(self._launches):
+            return result
+        if not self._calls.small((args, tuple((kwargs or {}).values()))):
             self._calls.note(func._schema.name)
-        return func(*args, **(kwargs or {}))
+        return result
 
 
-def largest(args: Any) -> int:
-    """Elements of the largest tensor among them, lists and tuples of them included; SMALL + 1 where there is none."""
+def elements(args: Any) -> int:
+    """Of all tensors among them, in lists and tuples too; SMALL + 1 where there is none."""
     flat: list[int] = []
 
     def gather(value: Any) -> None:
@@ -76,7 +131,48 @@ def largest(args: Any) -> int:
                 gather(part)
 
     gather(args)
-    return max(flat, default=SMALL + 1)
+    return sum(flat) if flat else SMALL + 1
+
+
+# Operators that are written in Python (`torch.library.custom_op`, `triton_op`) do nothing themselves: what counts is
+# what they ask for, which a dispatch mode does not see, for it is switched off within a call that it handles.
+_waiting = threading.local()
+
+
+def through(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> tuple[Any, bool]:
+    """(the operator's result, whether it was one of Python's, so that the mode has seen what it asked for)."""
+    if func.namespace == "aten":
+        return func(*args, **kwargs), False
+    _waiting.mode, _waiting.opened = mode, False
+    try:
+        result = func(*args, **kwargs)
+        return result, _waiting.opened
+    finally:
+        _waiting.mode = None
+
+
+def open_operators() -> None:
+    """For the life of the process: Python functions that are registered as operators run under the mode that their
+    caller is watched by."""
+    register = torch.library.Library.impl
+
+    def impl(library: Any, name: Any, function: Any, *more: Any, **options: Any) -> Any:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            mode = getattr(_waiting, "mode", None)
+            if mode is None:
+                return function(*args, **kwargs)
+            _waiting.mode = None
+            try:
+                with mode:
+                    return function(*args, **kwargs)
+            finally:
+                _waiting.opened = True
+
+        written = isinstance(function, FunctionType)
+        return register(library, name, run if written else function, *more, **options)
+
+    setattr(torch.library.Library, "impl", impl)  # noqa: B010  mypy takes no other
 
 
 def within(launches: Launches | None) -> bool:
@@ -139,6 +235,7 @@ def watched(calls: Calls, launches: Launches | None = None, here: bool = True) -
         if not here:
             yield
             return
+        calls.spent = 0
         with _Mode(calls, launches), to_the_host(calls, launches):
             yield
     finally:

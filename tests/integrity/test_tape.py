@@ -112,6 +112,8 @@ class _Fake:
         "tl.exp(x).handle",
         "torch.softmax(x, 0)",
         "[c for c in x]",
+        "f'{x}'",
+        "f'{x:\\x7bexec(1)\\x7d}'",
         "(lambda: 0)()",
         "getattr(tl, 'load')",
         "tl._experimental",
@@ -280,3 +282,97 @@ def test_audit_says_whose_work_it_is(judge):
     assert _layers(found)[-1]["layer"] == "work" and _layers(found)[-1]["verdict"] == "ok"
     found = judge.evaluate(HIDDEN, SOFTMAX, CPU)
     assert _layers(found)[-1]["verdict"] == "look"
+
+
+class _Steps:
+    """Steps of torch's operators on one input, as a tape has them."""
+
+    def __init__(self):
+        self.rows, self.count = [], 1
+
+    def call(self, name, *args, **kwargs):
+        """The number of what the operator gives."""
+        place, self.count = self.count, self.count + 1
+        row = {"kind": "op", "name": f"aten::{name}", "args": ["u", list(args)], "kwargs": kwargs, "out": [place]}
+        self.rows.append(row)
+        return ["t", place]
+
+    def run(self, x):
+        tape = {"inputs": [0], "outputs": [self.count - 1], "kernels": [], "steps": self.rows}
+        return Player(tape, "cpu").run(x)[0]
+
+
+X = ["t", 0]
+
+
+def ints(*numbers):
+    return ["l", [["v", n] for n in numbers]]
+
+
+def test_glue_that_adds_up_to_a_sum_is_not_played():
+    steps, half, n = _Steps(), X, 64
+    while n > 1:
+        n //= 2
+        low = steps.call("slice.Tensor", half, ["v", 1], ["v", 0], ["v", n])
+        high = steps.call("slice.Tensor", half, ["v", 1], ["v", n], ["v", 2 * n])
+        half = steps.call("add.Tensor", low, high)
+    with pytest.raises(RuntimeError, match="brings 64 places of a tensor together"):
+        steps.run(torch.ones(200, 64))
+    steps = _Steps()
+    total = X
+    for i in range(40):
+        total = steps.call("add.Tensor", total, steps.call("slice.Tensor", X, ["v", 1], ["v", i], ["v", i + 1]))
+    with pytest.raises(RuntimeError, match="places of a tensor together"):
+        steps.run(torch.ones(200, 64))
+
+
+def test_honest_glue_is_played():
+    steps = _Steps()
+    wide = steps.call("_to_copy", X, dtype=["torch", "float32"])
+    gate = steps.call("slice.Tensor", wide, ["v", 1], ["v", 0], ["v", 32])
+    up = steps.call("slice.Tensor", wide, ["v", 1], ["v", 32], ["v", 64])
+    steps.call("mul.Tensor", steps.call("silu", gate), up)
+    x = torch.randn(200, 64).bfloat16()
+    wanted = torch.nn.functional.silu(x[:, :32].float()) * x[:, 32:].float()
+    assert torch.equal(steps.run(x), wanted)
+
+
+def test_reductions_of_a_few_numbers_are_not_to_add_up():
+    steps = _Steps()
+    for i in range(20):
+        steps.call("sum", steps.call("slice.Tensor", X, ["v", 0], ["v", i], ["v", i + 1]))
+    with pytest.raises(RuntimeError, match="aten::sum, which is no glue"):
+        steps.run(torch.ones(20, 64))
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("_sparse_coo_tensor_unsafe", [["c", ["int64", [1, 1], [99]]], ["c", ["float32", [1], [1.0]]], ints(4)]),
+        ("from_file", [["v", "/etc/hostname"], ["v", False], ["v", 4]]),
+        ("_softmax", [X, ["v", 1], ["v", False]]),
+    ],
+)
+def test_operators_that_trust_their_arguments_are_not_played(name, args):
+    steps = _Steps()
+    steps.call(name, *args)
+    with pytest.raises((NotTaped, RuntimeError), match="operator"):
+        steps.run(torch.ones(4, 64))
+
+
+def test_a_tensor_of_another_kind_ends_the_playing():
+    steps = _Steps()
+    steps.call("sparse_coo_tensor.size", ints(4, 4), layout=["torch", "strided"])
+    with pytest.raises((NotTaped, RuntimeError)):
+        steps.run(torch.ones(4, 4))
+    with pytest.raises(NotTaped, match="layout"):
+        steps = _Steps()
+        steps.call("empty.memory_format", ints(4), layout=["torch", "sparse_coo"])
+        steps.run(torch.ones(4, 4))
+
+
+def test_a_tape_holds_no_table_of_answers():
+    steps = _Steps()
+    steps.call("alias", ["c", ["float32", [100], [0.5] * 100]])
+    with pytest.raises(NotTaped, match="literals"):
+        steps.run(torch.ones(1))
