@@ -63,21 +63,23 @@ def line(text: str) -> str:
 
 def plain(value: Any) -> Any:
     """The nearest JSON to what somebody's evaluator left as evidence."""
-    if value is None or isinstance(value, bool | str):
-        return str(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return line(value)
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {line(str(k)): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
     if isinstance(value, set | frozenset):
         return sorted((plain(v) for v in value), key=str)
     if hasattr(value, "tolist"):  # NumPy and torch, without importing them
         return plain(value.tolist())
-    return str(value)
+    return line(str(value))
 
 
 def _finite(value: float | None) -> float | None:

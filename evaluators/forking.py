@@ -61,6 +61,8 @@ class Template(WorkerProcess):
 class Forked(WorkerProcess):
     """A copy of a template. It is the template's child, so the template is asked for its end."""
 
+    wall = 3  # a candidate can make itself wait: it gives up its turn to whoever else is there
+
     def __init__(self, template: Template, pid: int, home: Path, ours: socket.socket, log: int) -> None:
         self._template, self._pid = template, pid
         self._ended: tuple[int, int] | None = None

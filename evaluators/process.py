@@ -96,6 +96,8 @@ def environment(kind: str, home: Path, settings: Mapping[str, str] | None = None
 class WorkerProcess:
     """A started worker. Whoever holds it uses it alone; only `kill` is for any thread."""
 
+    wall = WALL
+
     def __init__(
         self, kind: str, home: Path, extra: Path | None = None, settings: Mapping[str, str] | None = None
     ) -> None:
@@ -276,7 +278,7 @@ class WorkerProcess:
         if not self.alive():
             raise Stale("the worker had died while it was idle")
         try:
-            self._socket.settimeout(WALL * timeout)
+            self._socket.settimeout(self.wall * timeout)
             wire.send(self._socket, frame)
         except wire.Closed:
             # It runs nothing before the whole request is there.
@@ -292,11 +294,9 @@ class WorkerProcess:
         while True:
             if charge.seconds >= timeout:
                 raise Timeout(f"{task} took more than {timeout:g} s", self.log())
-            if charge.elapsed >= WALL * timeout:
-                raise Timeout(
-                    f"{task} took more than {WALL * timeout:g} s by the clock; its limit is {timeout:g} s of its own",
-                    self.log(),
-                )
+            if charge.elapsed >= self.wall * timeout:
+                wall = f"{task} took more than {self.wall * timeout:g} s by the clock"
+                raise Timeout(f"{wall}; its limit is {timeout:g} s of its own", self.log())
             readable = ready([self._socket.fileno(), self._log_fd], min(max(0.0, timeout - charge.seconds), TICK_S))
             charge.look()
             self.charged = charge.seconds
@@ -361,13 +361,14 @@ class Charge:
 
 def family_time(pid: int) -> tuple[float, bool]:
     """(seconds that a process, its children and all that they waited for have computed; whether one of them would go on
-    computing if it were let: it is running, waits for a processor or a disk, or was stopped)."""
+    computing if it were let: it is running, or waits for a processor or a disk). A stop is no such wait: it stops
+    itself."""
     ticks, busy = 0, False
     for member in (pid, *descendants(pid)):
         with contextlib.suppress(OSError, IndexError, ValueError):
             for thread in os.listdir(f"/proc/{member}/task"):
                 with open(f"/proc/{member}/task/{thread}/stat") as stat:
-                    busy = busy or stat.read().rpartition(")")[2].split()[0] in "RDTt"
+                    busy = busy or stat.read().rpartition(")")[2].split()[0] in "RD"
             with open(f"/proc/{member}/stat") as stat:
                 ticks += sum(map(int, stat.read().rpartition(")")[2].split()[11:15]))  # utime stime cutime cstime
     return ticks / _CLOCK, busy

@@ -97,8 +97,9 @@ class Decoder:
 
 def _parse(header: bytes, blobs: memoryview) -> Frame:
     try:
-        fields = json.loads(header)
-        if b"\\ud" in header.lower():
+        text = header.decode("utf-8")  # `loads` would take other encodings, and halves of surrogate pairs in this one
+        fields = json.loads(text)
+        if "\\ud" in text.lower():
             # Half of a surrogate pair is valid JSON and no text: nobody could print or store it.
             fields = json.loads(json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:

@@ -18,20 +18,12 @@ if TYPE_CHECKING:
 
 def check(
     file: Annotated[str, typer.Argument(help="The program; - reads standard input.", metavar="FILE")],
-    hw: Annotated[
-        str | None, typer.Option(help="Also check what this chip can do; auto: the one that is here.", metavar="CHIP")
-    ] = None,
+    hw: Annotated[str | None, typer.Option(help="Also check what this chip can do.", metavar="CHIP")] = None,
     target: Annotated[
         str | None, typer.Option(help="Take sizes from this target: memory limits become exact.", metavar="TARGET")
     ] = None,
     workload: Annotated[
-        str | None,
-        typer.Option(
-            "--workload",
-            "--workloads",
-            help="Sizes: the target's, changed; a set of it by name; or all, without a target.",
-            metavar="k=v,...|SET",
-        ),
+        str | None, typer.Option(help="Sizes: the target's, changed; or all, without a target.", metavar="k=v,...")
     ] = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="First mend what needs no thought, in the file; comments stay.")
@@ -45,9 +37,9 @@ def check(
 
     Example: avo check attention.avo --hw b200
     """
-    from avo import choosing
+    from avo import plugins
     from avo.cli.console import say, show_json
-    from avo.cli.lower import all_sizes
+    from avo.cli.lower import sizes_of
     from avo.files import read_text
     from dsl.check import check as complaints
     from dsl.diagnostics import ProgramError
@@ -55,7 +47,7 @@ def check(
     from dsl.printer import digest
 
     text = read_text(file)
-    chip = choosing.chip(hw) if hw else None
+    chip = plugins.load("hardware", hw) if hw else None
     name, sizes = "", None
     changes: list[Change] = []
     if fix:
@@ -63,11 +55,8 @@ def check(
     try:
         program = parse(text, file)
         name = digest(program)
-        every = all_sizes(program, target, workload)
-        sizes = every[0] if every else None
-        # once for all sizes what is alike for all
-        found = list(dict.fromkeys(d for w in every for d in complaints(program, chip, w.sizes)))
-        found = found if every else list(complaints(program, chip))
+        sizes = sizes_of(program, target, workload)
+        found = list(complaints(program, chip, sizes.sizes if sizes else None))
     except ProgramError as error:
         found = list(error.diagnostics)
     errors = [d for d in found if d.severity == "error"]
@@ -88,8 +77,7 @@ def check(
             say(f"{counted(len(errors), 'error')}{on}")
         else:
             more = " (limits on memory depend on sizes: name a --target or --workload)" if chip and not sizes else ""
-            lowers = ", but it does not lower yet" if any(d.rule == "not-lowered" for d in found) else ""
-            say(f"ok{on}{lowers}: {name}{more}")
+            say(f"ok{on}: {name}{more}")
             for line in stored_lines(program, sizes):
                 say(line)
     if errors:
@@ -144,7 +132,7 @@ def _mended(
     """The text after the repairs, written back to its file where anything changed."""
     from pathlib import Path
 
-    from avo.cli.lower import all_sizes
+    from avo.cli.lower import sizes_of
     from avo.errors import UserMistake
     from avo.files import write_text
     from dsl.check import check as complaints
@@ -161,11 +149,10 @@ def _mended(
         except ProgramError as error:
             return list(error.diagnostics)
         try:
-            sizes = all_sizes(program, target, workload)
+            sizes = sizes_of(program, target, workload)
         except UserMistake:  # sizes that do not fit the program as it is now: checked without
-            sizes = ()
-        found = dict.fromkeys(d for w in sizes for d in complaints(program, chip, w.sizes))
-        return list(found) if sizes else list(complaints(program, chip))
+            sizes = None
+        return list(complaints(program, chip, sizes.sizes if sizes else None))
 
     mended, changes = repaired(text, wrong)
     if mended != text:

@@ -96,6 +96,16 @@ def test_half_a_surrogate_pair_becomes_a_question_mark():
     assert decoder.next().body == {"message": "? \U0001f600 ?", "?": ["?", 1.5, None]}
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+def test_a_header_is_text_in_one_encoding(encoding):
+    header = json.dumps({"nonce": "n", "body": {"a": "\ud800"}, "blobs": []}, ensure_ascii=False)
+    header = header.encode(encoding, "surrogatepass")
+    decoder = Decoder()
+    decoder.feed(struct.pack(">4sIQ", wire.MAGIC, len(header), 0) + header)
+    with pytest.raises(WireError, match="is not JSON"):
+        decoder.next()
+
+
 def test_the_first_wrong_byte_is_enough():
     decoder = Decoder()
     decoder.feed(b"AVX")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from dsl.hardware import hardware
 from evaluators.evaluation import Status
+from evaluators.inputs import DISTRIBUTIONS
 from evaluators.integrity import rules
 from evaluators.integrity.raw import RawEvaluator
 from evaluators.integrity.tripwires import tripwires
@@ -272,6 +274,57 @@ def test_half_a_surrogate_pair_in_what_a_candidate_says_can_be_printed_and_store
     found = judged(judge, "def run(x):\n    raise ValueError('\\ud800 no')\n")
     assert found.status is Status.INCORRECT and "ValueError: ? no" in found.message
     found.model_dump_json()
+
+
+@pytest.mark.parametrize("body", ['{"result": 5}', '{"error": "ours"}', '{"error": 7, "message": {}}', "{}"])
+def test_no_candidate_can_call_itself_unavailable(judge, body):
+    forged = (
+        "import sys\n\nwire = sys.modules['evaluators.wire']\nreal = wire.encode\n\n\n"
+        f"def encode(frame):\n    return real(wire.Frame(frame.nonce, {body}))\n\n\nwire.encode = encode\n\n\n"
+    )
+    found = judged(judge, forged + GOOD)
+    assert found.status is Status.CRASH, found.message
+
+
+def test_a_verdict_tells_no_seed_of_another(judge):
+    first, second = (judged(judge, "def run(x):\n    return x\n").environment["seed"] for _ in range(2))
+    assert first != second
+
+
+def test_no_more_is_read_than_was_asked_for(judge):
+    flood = (
+        "import sys\n\nwire = sys.modules['evaluators.wire']\nreal = wire.encode\n\n\ndef encode(frame):\n"
+        "    return real(wire.Frame(frame.nonce, {'result': {}}, (bytes(8 << 20),)))\n\n\nwire.encode = encode\n"
+    )
+    found = judged(judge, flood + GOOD)
+    assert found.status is Status.CRASH and "over the limit of 0" in found.message, found.message
+
+
+def test_who_stops_itself_is_stopped_at_its_limit():
+    text = "import os, signal\n\n\ndef run(x):\n    os.kill(os.getpid(), signal.SIGSTOP)\n    return x\n"
+    with RawEvaluator(level="process", run_timeout=1.0) as one:
+        began = time.monotonic()
+        found = one.evaluate(text, target("softmax"), hardware("cpu"))
+        assert found.status is Status.TIMEOUT and time.monotonic() - began < 60
+
+
+UNSTABLE = """
+import torch
+
+
+def run(x):
+    e = torch.exp(x.float() - (0 if x.shape[1] == 4096 else x.float().amax(-1, keepdim=True)))
+    return (e / e.sum(-1, keepdim=True)).to(x.dtype)
+"""
+
+
+def test_every_check_meets_every_distribution_before_a_promotion(judge):
+    assert judged(judge, UNSTABLE).status is Status.INCORRECT
+    with RawEvaluator(accept="process") as one:
+        found = one.promote(GOOD, replace(target("softmax"), torch="any"), hardware("cpu"))
+    cases = found.gate("correctness").evidence["cases"]
+    checks = {w.name for w in target("softmax").checks}
+    assert {(c["workload"], c["distribution"]) for c in cases} >= {(w, d) for w in checks for d in DISTRIBUTIONS}
 
 
 def test_a_folder_of_three_thousand_levels_ends_no_judge(judge):
