@@ -16,6 +16,7 @@ import random
 import sys
 import threading
 import types
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -240,10 +241,18 @@ class Shared:
 
 @dataclass
 class TensorMemory(Shared):
-    """A buffer in tensor memory (sm_100), or one of several."""
+    """A buffer in tensor memory (sm_100), or one of several. `sums`: what the products so far have made of it, which
+    shows in `data` when none is under way; `under_way`: how many are."""
+
+    sums: Array = field(default_factory=lambda: np.zeros(0))
+    under_way: Array = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def index(self, i: Any) -> TensorMemory:
-        return TensorMemory(self.data[int(i)])
+        return TensorMemory(self.data[int(i)], self.sums[int(i)], self.under_way[int(i) : int(i) + 1])
+
+    def store(self, value: Any) -> None:
+        super().store(value)
+        self.sums[...] = self.data
 
 
 @dataclass
@@ -341,6 +350,7 @@ def _gl() -> types.ModuleType:
         def started(function: Callable[..., None], args: Sequence[Any]) -> Callable[[], None]:
             def thread() -> None:
                 local.pid, local.programs, local.products, local.stores = pid, programs, [], []
+                local.queue = deque()
                 with np.errstate(all="ignore"):
                     function(*args)
                 if local.stores:
@@ -482,22 +492,28 @@ def _mma_wait(pending: int, deps: Sequence[Any]) -> Any:
 
 
 def _allocate(dtype: DType, shape: Sequence[int], layout: Any) -> TensorMemory:
-    return TensorMemory(np.full(shape, np.nan, np.float32))
+    data, sums = (np.full(shape, np.nan, np.float32) for _ in range(2))
+    return TensorMemory(data, sums, np.zeros(shape[0], np.int64))
 
 
 def _tcgen05_mma(a: Any, b: Any, acc: TensorMemory, use_acc: Any = True, mbarriers: Sequence[Barrier] = ()) -> None:
     """A product that reads its operands and writes its result as late as it may, in the order of those of a role."""
-    before = acc.data.copy() if use_acc else None
     acc.data[...] = np.nan  # until it is there
+    acc.under_way[0] += 1
 
     def finish() -> None:
         with np.errstate(all="ignore"):
             value = _product(*(np.ascontiguousarray(x.data, dtype=np.float32) for x in (a, b)))
-        acc.data[...] = value if before is None else value + before
+        acc.sums[...] = acc.sums + value if use_acc else value
+        acc.under_way[0] -= 1
+        if not acc.under_way[0]:
+            acc.data[...] = acc.sums
         for barrier in mbarriers:
             barrier.arrive()
 
-    _turns.late.append(finish)
+    queue = _state.queue
+    queue.append(finish)
+    _turns.late.append(lambda: queue.popleft()())  # whenever one is there, it is the role's first
     _turns.pause()
 
 

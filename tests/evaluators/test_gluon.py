@@ -251,6 +251,45 @@ def test_products_in_tensor_memory_keep_the_value(rescale: str, issue: str) -> N
         assert apart(run(q, k, v, causal), attended(q, k, v, keep | (not causal))[0]) < 4e-3
 
 
+PRODUCT100 = """
+kernel gemm
+in  a[m k] bf16, b[k n] bf16, bias[n] f32
+out c[m n] bf16
+c = relu(sum[k](a * b) + bias)
+
+schedule
+tile m=256 n=128 k=64
+grid m n
+order grouped(8)
+persistent
+stream k stages=3
+load tma
+roles load=1 mma=2
+registers load=24 mma=240
+"""
+NARROW100 = PRODUCT100.replace("a[m k] bf16, b[k n] bf16", "a[m k] e4m3, b[n k] e4m3").replace("k=64", "k=128")
+
+
+@pytest.mark.parametrize("text", [PRODUCT100, NARROW100, PRODUCT100.replace("stages=3", "stages=1")])
+def test_a_matrix_product_in_tensor_memory_keeps_the_value(text: str) -> None:
+    torch.manual_seed(1)
+    a, b, bias = torch.randn(600, 208).bfloat16(), torch.randn(208, 264).bfloat16(), torch.randn(264)
+    if text is NARROW100:
+        a, b = a.to(torch.float8_e4m3fn), b.T.contiguous().to(torch.float8_e4m3fn)
+    right = torch.relu(a.double() @ (b.double().T if text is NARROW100 else b.double()) + bias)
+    found = for_sm_100(text)
+    for seed in range(3):
+        assert apart(load(found.source, seed).gemm(a, b, bias), right) < 4e-3
+    wrong = 0
+    for seed in range(4):  # a product that nobody waits for
+        try:
+            broken = load(re.sub(r"mbarrier\.wait\(sums_done.*\n", "pass\n", found.source), seed)
+            wrong += not apart(broken.gemm(a, b, bias), right) < 4e-3
+        except (Misuse, Stuck):
+            wrong += 1
+    assert wrong
+
+
 @pytest.mark.parametrize("line", [r"mbarrier\.wait\(scores_done.*\n", r"mbarrier\.wait\(sums_done.*\n"])
 def test_the_emulator_finds_a_product_in_tensor_memory_that_nobody_waits_for(line: str) -> None:
     source = re.sub(line, "pass\n", for_sm_100(SM100).source)
@@ -432,6 +471,16 @@ def test_the_machine_code_for_sm_100() -> None:
     machine = compile_source(found.source, kernel.name, kernel.specialise(SIZES, {"causal": False}), hardware("b200"))
     # two groups; first block, all others, and the last second product: 8 steps of 16 of d, 4 of n
     assert machine.matrix == {"UTCHMMA": 48} and machine.spills <= 8 and machine.shared_bytes < 227 * 1024
+
+
+@needs_triton
+@pytest.mark.parametrize(("text", "matrix"), [(PRODUCT100, {"UTCHMMA": 8}), (NARROW100, {"UTCQMMA": 8})])
+def test_the_machine_code_of_a_product_for_sm_100(text: str, matrix: dict[str, int]) -> None:
+    found = for_sm_100(text)
+    (kernel,) = found.kernels
+    launch = kernel.specialise({"m": 4096, "n": 4096, "k": 4096}, {})
+    machine = compile_source(found.source, kernel.name, launch, hardware("b200"))
+    assert machine.matrix == matrix and machine.spills == 0 and machine.shared_bytes < 227 * 1024  # two groups
 
 
 @needs_triton

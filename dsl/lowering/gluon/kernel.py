@@ -102,7 +102,7 @@ def specialised_kernel(k: TileKernel, hw: Hardware, untried: bool = False) -> Pr
     layouts = tensor.RowLayouts(k) if tensor_memory else Layouts(k)
     work = multiplying(plan)
     load = RoleBody(k, loading(plan), plan.split, layouts)
-    mma = tensor.body(plan, work, layouts) if tensor_memory else RoleBody(k, work, plan.split, layouts)
+    mma = tensor.TensorBody(plan, work, layouts) if tensor_memory else RoleBody(k, work, plan.split, layouts)
     for body in (mma, load):
         body.run()
     decoding, extras = ([], [Argument("tiles", "table", "")]) if uneven(plan) else decode(k, mma)
@@ -202,7 +202,7 @@ def _passed(plan: Plan, arguments: tuple[Argument, ...]) -> list[str]:
     """What every role is given: the kernel's own arguments, buffers, barriers."""
     buffers = [f"{t}_s" for c in plan.channels for t in c.tensors] + [f"{t}_s" for t in plan.stored]
     barriers = [f"{c.name}_{x}" for c in plan.channels for x in ("full", "empty")]
-    kept = tensor.NAMES if plan.tensor_memory else ()
+    kept = tensor.names(plan) if plan.tensor_memory else ()
     return [*(a.name for a in arguments), *buffers, *barriers, *kept]
 
 

@@ -373,3 +373,15 @@ def attr_of(op: Op) -> LoadAttr:
     attr = op.attr
     assert isinstance(attr, LoadAttr)
     return attr
+
+
+def only_accumulates(loop: Loop) -> bool:
+    """Whether a block is a product into an accumulator and nothing else."""
+    ops = [n for n in loop.body if not (isinstance(n, Op) and n.kind == "load")]
+    dots = [n for n in ops if isinstance(n, Op) and n.kind == "dot"]
+    rest = [n for n in ops if n not in dots]
+    return (
+        len(dots) == 1
+        and len(dots[0].args) == 3
+        and all(isinstance(n, Op) and n.kind == "set" and n.args == (dots[0].out,) for n in rest)
+    )

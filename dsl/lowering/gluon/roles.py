@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dsl.lowering.gluon.body import For
-from dsl.lowering.gluon.plan import Channel, Plan, Rotation, attr_of, copied, needed, once, rotation
+from dsl.lowering.gluon.plan import Channel, Plan, Rotation, attr_of, copied, needed, once, only_accumulates, rotation
 from dsl.lowering.gluon.rewrite import ONCE
 from dsl.lowering.gluon.speculation import speculation
 from dsl.lowering.gluon.turns import hand_on, take, takes_turns
@@ -177,11 +177,13 @@ def multiplying(plan: Plan) -> Nodes:
         if all(plan.holds(t) for t in c.tensors):
             nodes += [line("fence_async_shared()"), ring.release(c)]
     late = [c for c in kept if not all(plan.holds(t) for t in c.tensors)]
-    if plan.tensor_memory:
+    adds = all(only_accumulates(x) for x in plan.walk)
+    ahead = adds and all(plan.buffers(c) > 1 for c in plan.channels if c.streamed)
+    if plan.tensor_memory and (plan.rotated or not ahead):
         nodes.append(line("first = block"))
     if plan.rotated:
         nodes += _rotated(plan, ring, held, late)
-    elif all(plan.buffers(c) > 1 for c in plan.channels if c.streamed) and all(_only_accumulates(x) for x in plan.walk):
+    elif ahead:
         nodes += _accumulating(plan, ring, held, late)
     else:
         nodes += _in_order(plan, ring, held, late)
@@ -219,17 +221,6 @@ def _view(plan: Plan, ring: Ring, c: Channel, load: Op, nodes: Nodes, at: str = 
     value = Value(tensor, load.out.dims, load.out.dtype)
     nodes.append(Op("hold", value, (view,), (dot.out.dims, load.out.dtype)))
     return value
-
-
-def _only_accumulates(loop: Loop) -> bool:
-    ops = [n for n in loop.body if not (isinstance(n, Op) and n.kind == "load")]
-    dots = [n for n in ops if isinstance(n, Op) and n.kind == "dot"]
-    rest = [n for n in ops if n not in dots]
-    return (
-        len(dots) == 1
-        and len(dots[0].args) == 3
-        and all(isinstance(n, Op) and n.kind == "set" and n.args == (dots[0].out,) for n in rest)
-    )
 
 
 def _operands(

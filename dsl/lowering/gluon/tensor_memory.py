@@ -5,15 +5,17 @@ The order of a role's work is the one of sm_90 (`roles.py`): only what a node is
 row a thread, weights are written back as the next product's left operand, and the accumulator stays where it is but
 for the blocks that rescale it and for the end. A group has 128 rows: one for each lane of tensor memory.
 
-Each group has its own part of four buffers, `scores_t`, `left_t`, `sums_t`, and two barriers, `scores_done` and
-`sums_done`, whose phase is that of the block: one product of each kind a block.
+Each group has its own part of the buffers `scores_t`, `left_t`, `sums_t`, and of the barriers `scores_done` and
+`sums_done`, whose phase is that of the block: one product of each kind a block. Where a block is a product into the
+accumulator alone (a matrix product), there is `sums_t` alone, and `sums_done` has two barriers for each group, which
+take turns: the next product is asked for before the last one is waited for, so both may be done by then.
 """
 
 from __future__ import annotations
 
 from dsl.lowering.gluon.body import For, RoleBody, every
 from dsl.lowering.gluon.layouts import Layouts
-from dsl.lowering.gluon.plan import NotSpecialised, Plan, rotation
+from dsl.lowering.gluon.plan import NotSpecialised, Plan, only_accumulates, rotation
 from dsl.lowering.text import ATOM, TRITON_TYPES, Text
 from dsl.tile import Node, Op, TileKernel, Value
 
@@ -30,12 +32,37 @@ from triton.experimental.gluon.language.nvidia.blackwell import (
 NAMES = ("scores_t", "left_t", "sums_t", "scores_done", "sums_done")
 
 
+def adds(plan: Plan) -> bool:
+    """Whether all that is walked is products into one accumulator."""
+    return all(only_accumulates(x) for x in plan.walk)
+
+
+def names(plan: Plan) -> tuple[str, ...]:
+    """What the roles are given of tensor memory and its barriers."""
+    return tuple(n for n in NAMES if n.startswith("sums") or not adds(plan))
+
+
+def accumulator(plan: Plan) -> Value:
+    body = plan.walk[0].body
+    cut = rotation(body)
+    if cut is not None:
+        return cut.deferred.args[2]
+    (dot,) = (n for n in body if isinstance(n, Op) and n.kind == "dot")
+    return dot.args[2]
+
+
 def fits(plan: Plan) -> None:
-    """Raises NotSpecialised where the kernel is no product, arithmetic, product into an accumulator in 128 rows."""
-    if any(rotation(x.body) is None for x in plan.walk):
-        raise NotSpecialised("on sm_100 only a block of a product, arithmetic, a product has a form with roles so far")
+    """Raises NotSpecialised where a block is neither a product into an accumulator nor a product, arithmetic, and a
+    product into one, in 128 rows a group."""
+    if not adds(plan) and any(rotation(x.body) is None for x in plan.walk):
+        raise NotSpecialised("on sm_100 only products, or a product, arithmetic, a product have a form with roles")
     if plan.rows != ROWS:
         raise NotSpecialised(f"on sm_100 each group has {ROWS} rows, not {plan.rows}: one for each lane of its memory")
+    if adds(plan):
+        e = plan.kernel.lengths.get(accumulator(plan).dims[1])
+        if not isinstance(e, int) or e > COLUMNS // plan.consumers:
+            raise NotSpecialised(f"tensor memory has {COLUMNS} columns, and the groups' sums need too many")
+        return
     n, e = _columns(plan)
     if not isinstance(n, int) or n + n // 2 + (e or 128) > COLUMNS // plan.consumers:
         raise NotSpecialised(f"tensor memory has {COLUMNS} columns, and a block's {n} scores and weights need too many")
@@ -61,9 +88,10 @@ class RowLayouts(Layouts):
 class TensorBody(RoleBody):
     """Prints a role's nodes with products in tensor memory. `acc`: the accumulator, a variable that lives there."""
 
-    def __init__(self, kernel: TileKernel, nodes: list[Node | For], split: str, layouts: Layouts, acc: Value) -> None:
-        super().__init__(kernel, nodes, split, layouts)
-        self.acc = acc
+    def __init__(self, plan: Plan, nodes: list[Node | For], layouts: Layouts) -> None:
+        super().__init__(plan.kernel, nodes, plan.split, layouts)
+        self.acc = accumulator(plan)
+        self.alternates = adds(plan)
         ops = list(every(nodes))
         self.zeros = {op.out for op in ops if op.kind == "full"}
         self.added = {op.out for op in ops if op.kind == "issue" and len(op.args) == 3}
@@ -105,13 +133,20 @@ class TensorBody(RoleBody):
         into = "sums" if more else "scores"
         self.put("barrier()", "all have written what is read, and read what is written")
         use = f"use_acc={_bracketed(at)} > first" if more else "use_acc=False"
-        self.call("tcgen05_mma", [left, right, f"{into}_t.index(WG)", use, f"mbarriers=[{into}_done.index(WG)]"])
+        self.call("tcgen05_mma", [left, right, f"{into}_t.index(WG)", use, f"mbarriers=[{self.done(into, at)[0]}]"])
+
+    def done(self, into: str, at: str) -> tuple[str, str]:
+        """(the barrier of the block's product, its phase)."""
+        at = _bracketed(at)
+        if self.alternates:
+            return f"{into}_done.index(WG * 2 + ({at} & 1))", f"({at} >> 1) & 1"
+        return f"{into}_done.index(WG)", f"{at} & 1"
 
     def settle_product(self, n: Op) -> None:
         (product,), (_, at) = n.args, n.attr
         self.settle()
         into = "scores" if product in self.scores else "sums"
-        self.put(f"mbarrier.wait({into}_done.index(WG), {_bracketed(at)} & 1)", n.note)
+        self.put(f"mbarrier.wait({', '.join(self.done(into, at))})", n.note)
         if into == "scores":
             name = self.name(product)
             self.put(f"{name} = scores_t.index(WG).load({self.layout(product.dims)})")
@@ -124,30 +159,25 @@ def _bracketed(at: str) -> str:
 
 def allocated(plan: Plan) -> list[str]:
     """The statements that allocate tensor memory and its barriers."""
-    cut = rotation(plan.walk[0].body)
-    assert cut is not None and cut.product.out is not None
-    acc = cut.deferred.args[2]
-    n, e = (_length(plan.kernel, x) for x in (cut.product.out.dims[1], acc.dims[1]))
     groups = plan.consumers
+    buffers = [("sums_t", _length(plan.kernel, accumulator(plan).dims[1]), "tl.float32")]
+    cut = rotation(plan.walk[0].body)
+    if cut is not None:
+        assert cut.product.out is not None
+        n = _length(plan.kernel, cut.product.out.dims[1])
+        left = TRITON_TYPES[cut.deferred.attr.dtype]
+        buffers = [("scores_t", n, "tl.float32"), ("left_t", n, left), *buffers]
     lines = []
-    for name, columns, dtype in (
-        ("scores_t", n, "tl.float32"),
-        ("left_t", n, TRITON_TYPES[cut.deferred.attr.dtype]),
-        ("sums_t", e, "tl.float32"),
-    ):
+    for name, columns, dtype in buffers:
         layout = f"TensorMemoryLayout([{ROWS}, {columns}], col_stride=1)"
         lines.append(f"{name} = allocate_tensor_memory({dtype}, [{groups}, {ROWS}, {columns}], {layout})")
-    for name in NAMES[3:]:
-        lines.append(f"{name} = gl.allocate_shared_memory(gl.int64, [{groups}, 1], mbarrier.MBarrierLayout())")
-    lines.append(f"for i in gl.static_range({groups}):")
-    return [*lines, *(f"    mbarrier.init({name}.index(i), count=1)" for name in NAMES[3:])]
+    barriers = [name for name in names(plan) if name.endswith("_done")]
+    count = groups * (2 if adds(plan) else 1)
+    for name in barriers:
+        lines.append(f"{name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], mbarrier.MBarrierLayout())")
+    lines.append(f"for i in gl.static_range({count}):")
+    return [*lines, *(f"    mbarrier.init({name}.index(i), count=1)" for name in barriers)]
 
 
 def _length(kernel: TileKernel, dim: str) -> str:
     return f"BLOCK_{dim.upper()}" if dim in kernel.lengths or dim in kernel.padded else dim.upper()
-
-
-def body(plan: Plan, nodes: list[Node | For], layouts: Layouts) -> TensorBody:
-    cut = rotation(plan.walk[0].body)
-    assert cut is not None
-    return TensorBody(plan.kernel, nodes, plan.split, layouts, cut.deferred.args[2])
