@@ -1,7 +1,8 @@
 """Measures the schedules of configs/candidates/CHIP.toml beside the libraries, and writes the best ones as champions.
 
     python benchmarks/champions.py measure --hw h200 -o results.json [--seconds 330]   (on a machine with the GPU)
-    python benchmarks/champions.py write results.json    (anywhere: configs/champions/h200/, docs/results/h200.md)
+    python benchmarks/champions.py measure --plan found --found DIR -o results.json      (DIR/TARGET.db: their runs)
+    python benchmarks/results_page.py take results.json  (anywhere: champions, docs/results/h200.md)
 
 `measure` works down a plan, the most telling first, and stops where the time is up; what it has by then is in the file.
 """
@@ -118,6 +119,9 @@ PLANS = {
         ),
         Step("matmul", only=("cuBLAS",), leave=("stages3", "square"), rounds=3),
     ),
+    "found": tuple(  # a minute: of the run in each archive the few programs that together are fastest
+        Step(name, only=("torch.compile", "copy"), rounds=3) for name in ("layernorm", "rmsnorm", "softmax")
+    ),
     "heads": (  # what a minute is enough for
         Step("attention", "grouped", where=("b=4",), only=("cuDNN", "FA2", *PLAIN), candidates="public", rounds=3),
         Step("attention", where=("b=4",), only=("cuDNN", *PLAIN), rounds=3),
@@ -138,19 +142,25 @@ def job_of(step: Step) -> Target:
     return found
 
 
-def entries_of(step: Step, job: Target, chip: str) -> list[Entry]:
-    table = tomllib.loads((ROOT / "configs" / "candidates" / f"{chip}.toml").read_text())
-    schedules = table[step.target].get(step.candidates or step.chosen or "public", {})
-    algorithm = job.seed.partition("schedule")[0]
-    texts = {name: f"{algorithm}schedule\n{text}" for name, text in schedules.items() if name not in step.leave}
+def entries_of(step: Step, job: Target, chip: str, found: Path | None = None) -> list[Entry]:
+    """The arms. found: a folder with an archive of a run of each target, whose programs stand in for the candidates."""
+    if found is not None:
+        from avo.candidates import find_all
+
+        texts = {one.name: one.text for one in find_all(["1/each"], str(found / f"{step.target}.db"))}
+    else:
+        table = tomllib.loads((ROOT / "configs" / "candidates" / f"{chip}.toml").read_text())
+        schedules = table[step.target].get(step.candidates or step.chosen or "public", {})
+        algorithm = job.seed.partition("schedule")[0]
+        texts = {name: f"{algorithm}schedule\n{text}" for name, text in schedules.items() if name not in step.leave}
     if step.seed:
         texts["seed"] = job.seed
-    found = [program_entry(name, text, parse(text), job, hardware(chip)) for name, text in texts.items()]
+    made = [program_entry(name, text, parse(text), job, hardware(chip)) for name, text in texts.items()]
     known = [b for b in baselines.of(job.name) if b.name in step.only]
-    return found + [Entry(Arm(name=b.name, kind=b.role, about=b.about)) for b in known]
+    return made + [Entry(Arm(name=b.name, kind=b.role, about=b.about)) for b in known]
 
 
-def measure(chip: str, plan: str, output: Path, seconds: float, simulate: bool) -> None:
+def measure(chip: str, plan: str, output: Path, seconds: float, simulate: bool, archives: Path | None = None) -> None:
     from avo.benchmark_page import BEST, summary, trouble
 
     began, found = time.monotonic(), []
@@ -162,7 +172,7 @@ def measure(chip: str, plan: str, output: Path, seconds: float, simulate: bool) 
         row = so_far.rows[-1]
         done = ", ".join(f"{o.arm} {o.rate:.4g}{'*' if o.reason else ''}" for o in row.outcomes if o.rate is not None)
         said(f"  {row.workload}: {done}")
-        now = {"set": step.chosen or "public", "benchmark": so_far.model_dump(mode="json")}
+        now = {**named, "benchmark": so_far.model_dump(mode="json")}
         output.write_text(json.dumps([*found, now]))  # whatever ends this, the rows that are there stay
 
     more = {}
@@ -172,7 +182,9 @@ def measure(chip: str, plan: str, output: Path, seconds: float, simulate: bool) 
         more = {"devices": [DeviceFacts(name="simulated", uuid="GPU-none")], "simulate": True}
     with Bench(hardware(chip), **more) as card:
         steps = [(step, job_of(step)) for step in PLANS[plan]]
-        card.compile(*((job, entries_of(step, job, chip)) for step, job in steps))
+        if archives is not None:
+            steps = [(step, job) for step, job in steps if (archives / f"{step.target}.db").exists()]
+        card.compile(*((job, entries_of(step, job, chip, archives)) for step, job in steps))
         said("compiled")
         for step, job in steps:
             if time.monotonic() - began > seconds:
@@ -182,13 +194,16 @@ def measure(chip: str, plan: str, output: Path, seconds: float, simulate: bool) 
             if simulate:
                 few = tuple(replace(w, sizes=_small(w.sizes)) for w in job.workloads[:2])
                 job, regime = replace(job, workloads=few), Regime(untimed_s=0.0, timed_s=1e-3)
-            said(f"{job.name} {step.chosen or 'public'}")
+            named = {"set": step.chosen or "public"} | ({"part": "search"} if archives is not None else {})
+            said(f"{job.name} {named['set']}")
             try:
-                one = card.run(job, entries_of(step, job, chip), rounds=step.rounds, regime=regime, watch=watch)
+                one = card.run(
+                    job, entries_of(step, job, chip, archives), rounds=step.rounds, regime=regime, watch=watch
+                )
             except Exception as error:  # the next table may still be had
                 said(f"  FAILED {type(error).__name__}: {error}")
                 continue
-            found.append({"set": step.chosen or "public", "benchmark": one.model_dump(mode="json")})
+            found.append({**named, "benchmark": one.model_dump(mode="json")})
             output.write_text(json.dumps(found))
             for line in summary(one):
                 said("  " + "  ".join(line))
@@ -215,9 +230,10 @@ def main() -> None:
     one.add_argument("--plan", choices=PLANS, default="main")
     one.add_argument("-o", "--output", type=Path, required=True)
     one.add_argument("--seconds", type=float, default=330.0)
+    one.add_argument("--found", type=Path, help="measure what runs found: a folder with their archives, TARGET.db")
     one.add_argument("--simulate", action="store_true", help="tiny sizes in the interpreter, to try the plan itself")
     flags = parser.parse_args()
-    measure(flags.hw, flags.plan, flags.output, flags.seconds, flags.simulate)
+    measure(flags.hw, flags.plan, flags.output, flags.seconds, flags.simulate, flags.found)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def take(paths: list[Path]) -> None:
         read = json.loads(path.read_text(encoding="utf-8"))
         for item in read if isinstance(read, list) else [searched(read)]:
             found = Benchmark.model_validate(item["benchmark"])
-            if part := part_of(found, item["set"]):
+            if part := item.get("part") or part_of(found, item["set"]):
                 item["part"] = part
             item["predicted"] = predictions(found)
             folder = DATA / found.hardware

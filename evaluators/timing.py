@@ -192,6 +192,8 @@ class Measurement(BaseModel):
 
     def ratio(self, name: str, over: str, seed: int = 0, confidence: float = 0.95) -> Ratio:
         """time(name) / time(over), paired by rounds, with the bootstrap's interval; below 1 is faster than `over`."""
+        if name == over:
+            return Ratio(1.0, 1.0, 1.0, confidence)
         places = self.names.index(name), self.names.index(over)
         return bootstrap(rounds_paired(self.samples, *places, len(self.names)), seed, confidence)
 

@@ -279,7 +279,7 @@ class FakeLeasePool:
         self.calls: list[tuple[str, float]] = []
         self.heats: list[dict[str, Any]] = []
 
-    def call(self, task: str, payload: dict[str, Any], timeout: float) -> Any:
+    def call(self, task: str, payload: dict[str, Any], timeout: float, kind: str) -> Any:
         from evaluators.pool import Reply
 
         self.calls.append((task, timeout))

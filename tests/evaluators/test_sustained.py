@@ -44,6 +44,7 @@ def test_arms_take_turns_and_the_ratio_is_that_of_their_times(clock: Clock) -> N
     rounds = [[s.arm for s in found.samples[i : i + 6]] for i in (0, 6, 12)]
     assert all(r == r[::-1] and set(r) == {0, 1, 2} for r in rounds), "each round is a palindrome"
     assert len({tuple(r) for r in rounds}) > 1, "nobody has the same neighbours in all of them"
+    assert found.ratio("one", over="one").value == 1.0
     ratio = found.ratio("one", over="two")
     assert ratio.value == pytest.approx(0.5) and ratio.low == pytest.approx(ratio.high)
     assert found.seconds("three") == pytest.approx(3e-4)
