@@ -109,23 +109,28 @@ def _shapes(sizes: dict[str, int]) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def chosen(only: str) -> list[Item]:
-    """The honest ones first; of the corpus without a device those that launch kernels."""
+    """The honest ones first, or in the order of the parts of `only`; of the corpus without a device those that launch
+    kernels."""
     own = corpus.read(FOLDER / "device")
     others = [i for i in corpus.read(FOLDER) if i.kind == "honest" and "@triton.jit" in i.path.read_text()]
     items = sorted([*own, *others], key=lambda i: (i.kind != "honest", i.name))
-    return [i for i in items if not only or any(part in f"{i.kind}/{i.name}" for part in only.split(","))]
+    if not only:
+        return items
+    named = {f"{i.kind}/{i.name}": i for i in items}
+    return [named[name] for name in dict.fromkeys(n for part in only.split(",") for n in named if part in n)]
 
 
-def judged(judge: RawDeviceEvaluator, item: Item, simulate: bool, chip: Any) -> dict[str, Any]:
-    """One row of the record."""
+def judged(judge: RawDeviceEvaluator, item: Item, simulate: bool, chip: Any, beside: bool) -> dict[str, Any]:
+    """One row of the record; `beside` it what a naive timer says, and what an honest kernel would cost if trusted."""
     sizes = (SMALL if simulate else SIZES)[item.target]
     params = {"causal": True} if item.target == "attention" else {}
     job = replace(item.job, workloads=(Workload(sizes, params),))
     row: dict[str, Any] = {"corpus": item.kind, "name": item.name, "kind": item.kind_of, "target": item.target}
     compared = item.kind == "attacks" or item.name in ("plain_rows", "hints_for_the_cache", "float32_sums")
-    row["naive"] = naive(item, sizes) if compared and not simulate else None
+    row["naive"] = naive(item, sizes) if beside and compared and not simulate else None
     with tempfile.TemporaryDirectory() as folder:
-        row["trusted"] = trusted(item.path, job, Path(folder), judge._rounds) if item.kind == "honest" else None
+        asked = beside and item.kind == "honest"
+        row["trusted"] = trusted(item.path, job, Path(folder), judge._rounds) if asked else None
     judge._pool.settled()  # children that wait are what a warm pool has
     alone = (row["trusted"] or {}).get("seconds")
     began = time.monotonic()
@@ -157,6 +162,7 @@ def main() -> None:
     parser.add_argument("--out", default="integrity_on_device.json")
     parser.add_argument("--only", default="", help="parts of corpus/name, with commas between: attacks, honest, a name")
     parser.add_argument("--seconds", type=float, default=1e9, help="no further kernel is begun after these")
+    parser.add_argument("--beside", default="all", help="honest, attacks or all: for which a naive timer runs too")
     parser.add_argument("--simulate", action="store_true")
     given = parser.parse_args()
     if given.simulate:
@@ -182,7 +188,7 @@ def main() -> None:
             if time.monotonic() - begun > given.seconds:
                 print("out of time: the rest was not judged")
                 break
-            row = judged(judge, item, given.simulate, chip)
+            row = judged(judge, item, given.simulate, chip, given.beside in item.kind or given.beside == "all")
             rows.append(row)
             Path(given.out).write_text(json.dumps(record, indent=1, default=str))
             told = row["naive"] or {"correct": "-", "us": None}
