@@ -64,6 +64,8 @@ class DeviceFacts(BaseModel):
 class NoDevice(Exception):
     """The chip that a person asked for is not the one that is here; the message says how to go on."""
 
+    for_people = True
+
 
 def local_devices() -> list[DeviceFacts]:
     """The devices that this process may use: those that CUDA_VISIBLE_DEVICES leaves, in its order."""
