@@ -18,7 +18,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 from triton.runtime import interpreter as base
 
-from evaluators import folding, tuning
+from evaluators import folding, libdevice, tuning
 from evaluators.guards import MemoryFault, Regions
 from evaluators.narrow import FORMATS, from_bits, round_to, round_toward_zero, to_bits
 
@@ -195,6 +195,9 @@ class Corrections:
 
     def create_erf(self: Any, arg: Any) -> Any:
         return _fitted(torch.erf(torch.from_numpy(np.asarray(arg.data, order="C"))).numpy(), arg.dtype.scalar)
+
+    def create_extern_elementwise(self: Any, lib: str, path: str, symbol: str, args: Any, ty: Any, pure: bool) -> Any:
+        return Handle(libdevice.apply(symbol, [a.data for a in args], _held(ty)), ty.scalar)
 
     # -- matrix products -------------------------------------------------------------------------------------------
 
@@ -399,6 +402,7 @@ def install() -> None:
     # NumPy 2.4 makes no int of an array with one axis, so `range` with a tensor for a bound failed in 3.6.
     tl.tensor.__index__ = lambda self: int(self.handle.data.reshape(-1)[0])
     tuning.install()
+    libdevice.install(base.interpreter_semantic)
     _installed = True
 
 

@@ -334,16 +334,27 @@ def _kernel(kernel: Any) -> dict[str, Any]:
             value = function.__globals__[free]
             if isinstance(value, ModuleType):
                 modules[free] = value.__name__
+            elif (place := _place_in_the_language(value)) is not None:
+                constants[free] = ["from", place]
             elif hasattr(value, "fn") and hasattr(value, "arg_names"):
-                inner = value.fn
-                if inner.__module__.startswith("triton.language"):
-                    raise NotTaped(f"kernel {name}: {free} was imported from {inner.__module__}")
-                gather(free, inner)
+                gather(free, value.fn)
             else:
                 constants[free] = _encoded(value, _nowhere)
 
     gather(kernel.fn.__name__, kernel.fn)
     return {"entry": kernel.fn.__name__, "functions": functions, "constants": constants, "modules": modules}
+
+
+def _place_in_the_language(value: Any) -> list[str] | None:
+    """[module, name] of a function that was imported by its name."""
+    if not callable(value) or isinstance(value, tl.dtype):
+        return None
+    places = ([where, name] for where in _MODULES[1:] for name, there in _members(where).items() if there is value)
+    return next(places, None)
+
+
+def _members(where: str) -> dict[str, Any]:
+    return vars(sys.modules[where]) if where in sys.modules else {}
 
 
 def _nowhere(tensor: torch.Tensor) -> Any:
@@ -440,8 +451,19 @@ def _of_the_language(names: list[str]) -> bool:
         known = [["libdevice"], ["cuda"], ["cuda", "libdevice"], *(["cuda", name] for name in _ON_CUDA)]
         if rest in ([], *known):
             return True
-        return rest[:-1] in known and rest[-2] == "libdevice" and re.fullmatch("[a-z][a-z0-9_]*", rest[-1]) is not None
+        return (
+            rest[:-1] in known
+            and rest[-2] == "libdevice"
+            and re.fullmatch("(?!core$)[a-z][a-z0-9_]*", rest[-1]) is not None
+        )
     return first in _SAID and all(name in _METHODS for name in rest)
+
+
+def _imported(name: str, where: str, said: str) -> str:
+    """The line that imports one function of the language. Raises NotTaped."""
+    if where not in _MODULES[1:] or not _of_the_language([*where.split(".")[2:], said]):
+        raise NotTaped(f"the constant {name}")
+    return f"from {where} import {said} as {name}"
 
 
 _SAID = set(tl.__all__) - {"extra", "math", "target_info"}
@@ -480,6 +502,9 @@ class Player:
             if not name.isidentifier():
                 raise NotTaped("a constant without a name")
             kind, content = value
+            if kind == "from":
+                lines.append(_imported(name, *content))
+                continue
             if kind not in ("v", "f", "tl"):
                 raise NotTaped(f"the constant {name}")
             shown = f"float({content!r})" if kind == "f" else repr(content)

@@ -59,8 +59,9 @@ def test_the_work_of_honest_kernels_is_proved(judge, name):
     assert found.gate("integrity").evidence["ghost"] == "wrong"
 
 
-def test_a_dtype_may_be_a_kernels_argument(judge):
-    found = judge.evaluate((HERE / "honest" / "dtype_argument.py").read_text(), target("rmsnorm"), CPU)
+@pytest.mark.parametrize("name", ["dtype_argument", "library_functions"])
+def test_what_a_kernel_may_name(judge, name):
+    found = judge.evaluate((HERE / "honest" / f"{name}.py").read_text(), target("rmsnorm"), CPU)
     assert found.status is Status.OK and work(found) == PROVED, found.message or work(found)
 
 
@@ -139,6 +140,10 @@ def test_what_else_is_not_played():
         ("def k(x):\n    pass\n", {"modules": (("os", "os"),)}),
         ("def k(x):\n    pass\n", {"constants": (("a\nimport os\nb", ["v", 1]),)}),
         ("def k(x):\n    pass\n", {"constants": (("a", ["tl", "load"]),)}),
+        ("def k(x):\n    pass\n", {"constants": (("a", ["from", ["os", "system"]]),)}),
+        ("def k(x):\n    pass\n", {"constants": (("a", ["from", ["triton.language", "core"]]),)}),
+        ("def k(x):\n    pass\n", {"constants": (("a", ["from", ["triton.language.extra.libdevice", "core"]]),)}),
+        ("def k(x):\n    pass\n", {"constants": (("a", ["from", ["triton.language", "load; import os"]]),)}),
     ):
         with pytest.raises(NotTaped):
             _Fake(source, **more).player()
