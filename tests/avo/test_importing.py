@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -240,18 +243,19 @@ def test_a_difference_is_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
         import_function(f"{FILE}:swiglu", H200)
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Program and target file are written; the target judges the program by the function itself."""
+    monkeypatch.setattr(os, "_exit", sys.exit)  # how the verb leaves where Triton is loaded; `test_json` sees it do so
     program, target = tmp_path / "norm.avo", tmp_path / "norm.py"
-    command = [sys.executable, "-m", "avo", "import", f"{FILE}:rmsnorm", "--hw", "h200", "--set", "nothing=1"]
-    wrong = subprocess.run(command, capture_output=True, text=True)
-    assert wrong.returncode == 2 and "unknown argument of rmsnorm 'nothing'" in wrong.stderr
-    command = [*command[:-2], "-o", str(program), "--target", str(target)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "off the function in float64" in done.stderr and "next: avo evolve --target" in done.stderr
-    again = subprocess.run(command, capture_output=True, text=True)
-    assert again.returncode == 2 and "is there already" in again.stderr
+    command: list[object] = ["import", f"{FILE}:rmsnorm", "--hw", "h200"]
+    wrong = cli(*command, "--set", "nothing=1")
+    assert wrong.code == 2 and "unknown argument of rmsnorm 'nothing'" in wrong.err
+    command += ["-o", program, "--target", target]
+    done = cli(*command)
+    assert done.code == 0, done.err
+    assert "off the function in float64" in done.err and "next: avo evolve --target" in done.err
+    again = cli(*command)
+    assert again.code == 2 and "is there already" in again.err
 
     from avo import plugins
     from evaluators.loading import ready

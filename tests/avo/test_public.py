@@ -116,26 +116,28 @@ def without_triton(where: Path, *arguments: str) -> subprocess.CompletedProcess[
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=where, timeout=240)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("check", "p.avo", "--hw", "b200"),
-        ("fmt", "p.avo"),
-        ("knobs", "p.avo", "--hw", "b200"),
-        ("sol", "--target", "attention"),
-        ("lower", "p.avo", "--hw", "b200"),
-        ("report", "--archive", "run.db"),
-        ("log", "1", "--archive", "run.db"),
-        ("diff", "1/0", "1/1", "--archive", "run.db"),
-        ("targets",),
-        ("hardware", "b200"),
-    ],
-)
-def test_what_needs_no_compiler_works_without_triton(tmp_path: Path, run: Path, arguments: tuple[str, ...]) -> None:
+QUICK = [
+    ("check", "p.avo", "--hw", "b200"),
+    ("fmt", "p.avo"),
+    ("knobs", "p.avo", "--hw", "b200"),
+    ("sol", "--target", "attention"),
+    ("lower", "p.avo", "--hw", "b200"),
+    ("report", "--archive", "run.db"),
+    ("log", "1", "--archive", "run.db"),
+    ("diff", "1/0", "1/1", "--archive", "run.db"),
+    ("targets",),
+    ("hardware", "b200"),
+]
+
+
+def test_what_needs_no_compiler_works_without_triton(tmp_path: Path, run: Path) -> None:
     (tmp_path / "p.avo").write_text(PROGRAM)
     shutil.copy(run, tmp_path)
-    done = without_triton(tmp_path, *arguments)
+    lines = [f"{run_main(*arguments)}\nprint('done', {arguments[0]!r})" for arguments in QUICK]
+    script = "\n".join([NO_TRITON, *lines])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=240)
     assert done.returncode == 0, done.stderr
+    assert [row[5:] for row in done.stdout.splitlines() if row.startswith("done ")] == [a[0] for a in QUICK]
 
 
 @pytest.mark.parametrize(
