@@ -129,3 +129,9 @@ def test_a_version_of_the_future_is_refused_by_name() -> None:
     assert (one.rule, one.span.line) == ("version", 1) and "version 2" in one.message
     assert upgrade("# avo 2\n" + OLD) == ("# avo 2\n" + OLD, [])
     assert parse("# avo 1\n" + OLD) == parse("# avocado 9\n" + OLD)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_the_examples_are_as_fmt_writes_them(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert format_program(text, path.name) == text
