@@ -70,17 +70,30 @@ def ranks(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.argsort(np.argsort(x))
 
 
-def table(data: dict[str, Any]) -> list[str]:
+def figures(data: dict[str, Any]) -> list[tuple[str, int, float, float]]:
+    """(size, points, Spearman, regret of the first choice) of each size of a run that has more than two points."""
     ok = [r for r in data["rows"] if r["status"] == "ok"]
-    device = data["device"].get("name", data["chip"])
-    lines = [f"{data['target']} on {device}, {data['date']}: {len(data['rows'])} judged, {len(ok)} accepted"]
+    found = []
     for i, workload in enumerate(data["workloads"]):
         pairs = [(r["predicted_s"][i], r["measured_s"][i]) for r in ok if r["predicted_s"][i] and r["measured_s"][i]]
-        predicted, measured = (np.array(x) for x in zip(*pairs, strict=True))
-        spearman = np.corrcoef(ranks(predicted), ranks(measured))[0, 1]
-        regret = measured[predicted.argmin()] / measured.min() - 1
-        lines.append(f"  {workload:55} {len(pairs):4} points  Spearman {spearman:.3f}  regret {regret:6.1%}")
-    return lines
+        if len(pairs) > 2:
+            predicted, measured = (np.array(x) for x in zip(*pairs, strict=True))
+            spearman = float(np.corrcoef(ranks(predicted), ranks(measured))[0, 1])
+            regret = float(measured[predicted.argmin()] / measured.min() - 1)
+            found.append((workload, len(pairs), spearman, regret))
+    return found
+
+
+def table(data: dict[str, Any]) -> list[str]:
+    ok = sum(r["status"] == "ok" for r in data["rows"])
+    device = data["device"].get("name", data["chip"])
+    return [
+        f"{data['target']} on {device}, {data['date']}: {len(data['rows'])} judged, {ok} accepted",
+        *(
+            f"  {workload:55} {points:4} points  Spearman {spearman:.3f}  regret {regret:6.1%}"
+            for workload, points, spearman, regret in figures(data)
+        ),
+    ]
 
 
 def main() -> None:

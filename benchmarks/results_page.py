@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from prediction_on_run import figures
 from published import published
 from results_champions import champions, rates, sweeps
 from results_missing import missing
@@ -71,7 +72,7 @@ def page(chip: str, items: list[dict[str, Any]], kept: list[tuple[str, list[str]
     notes = DATA / chip / "notes.md"
     if notes.exists():
         lines += ["## A miss, read from the machine code", "", notes.read_text(encoding="utf-8").strip(), ""]
-    lines += ["## Prediction", "", *predicted(items), ""]
+    lines += ["## Prediction", "", *predicted(items), "", *predicted_in_runs(), ""]
     if told := runs():
         lines += ["## Runs of the heuristic from the naive seed", "", *told, ""]
     if told := profiles(chip):
@@ -155,6 +156,27 @@ def predicted(items: list[dict[str, Any]]) -> list[str]:
     ]
     told = ", ".join(sorted(versions))
     lines.append(f"Predicted from machine code of Triton {told}; measured with the version that each table names.")
+    return lines
+
+
+def predicted_in_runs() -> list[str]:
+    """The same on the candidates of the measured runs, whose search had chosen them by these predictions."""
+    lines = [
+        "The candidates of the measured runs below, by `python benchmarks/prediction_on_run.py`. The search proposed "
+        "them with this prediction in its hands, so most are near the best.",
+        "",
+        "| run | sizes | points | Spearman, mean | least | regret of the first choice, mean | worst |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for path in sorted(RUNS.glob("h200_*.json")):
+        found = figures(json.loads(path.read_text(encoding="utf-8")))
+        if not found:
+            continue
+        ranked, regrets = [s for _, _, s, _ in found], [r for _, _, _, r in found]
+        lines.append(
+            f"| {path.stem} | {len(found)} | {sum(n for _, n, _, _ in found)} | {sum(ranked) / len(ranked):.3f} | "
+            f"{min(ranked):.3f} | {sum(regrets) / len(regrets):.1%} | {max(regrets):.1%} |"
+        )
     return lines
 
 
