@@ -72,24 +72,31 @@ def again(named: Named, hardware: Hardware | None = None) -> tuple[Evaluation, T
     return found, target, chip
 
 
-def again_file(path: Path, hardware: Hardware | None = None) -> tuple[Evaluation, Evaluation, Hardware]:
-    """(what the JSON beside a champion's program says, the judgement now, the chip): configs/champions has such files.
+def again_file(path: Path, hardware: Hardware | None = None) -> Comparison:
+    """What the judgement now says of the JSON beside a champion's program: configs/champions has such files. Nothing is
+    judged where the JSON is about another program.
 
     Raises UserMistake where there is no JSON of that form, HarnessUnavailable where the chip is not here.
     """
     from avo import choosing, plugins, workloads
     from avo.candidates import find
     from avo.compiling import require_torch, require_triton
+    from avo.programs import named as name_of
     from evaluators.loading import complete
 
     facts = _facts(path.with_suffix(".json"))
     named = find(str(path))
+    digest = name_of(named.text)[0]
+    if facts.get("digest", digest) != digest:
+        told = f"{path.with_suffix('.json').name} is about program {facts['digest']!s:.16}; this one is {digest}"
+        return Comparison("different", None, (told,))
     require_torch("judging")
     require_triton("judging")
     chip = hardware or choosing.chip(facts["hardware"])
     sizes = [w["workload"] for w in facts["workloads"]]
     target = complete(workloads.retarget(plugins.load("target", facts["target"]), sizes))
-    return _then(facts), _judge(named, "measured", target, chip, 0, {}), chip
+    then, now = _then(facts), _judge(named, "measured", target, chip, 0, {})
+    return compare(then, now, same_chip=chip.name == facts["hardware"])
 
 
 def _judge(

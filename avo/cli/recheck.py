@@ -39,7 +39,7 @@ def recheck(
     from avo.cli.options import reading
     from avo.cli.reproduce import as_dict, lines
     from avo.errors import HarnessUnavailable, UserMistake
-    from avo.rejudging import Comparison
+    from avo.rejudging import Comparison, again_file
 
     champions = list(ids or [])
     if not champions:
@@ -52,7 +52,7 @@ def recheck(
     found: list[tuple[str, Comparison]] = []
     for name in champions:
         try:
-            one = _file(Path(name), chip) if name.endswith(".avo") else _candidate(name, archive, chip)
+            one = again_file(Path(name), chip) if name.endswith(".avo") else _candidate(name, archive, chip)
         except HarnessUnavailable as error:
             one = Comparison("unavailable", None, (str(error),))
         found.append((name, one))
@@ -78,10 +78,3 @@ def _candidate(name: str, archive: str | None, chip: Hardware | None) -> Compari
         raise UserMistake(f"candidate {name} is not judged yet")
     now, _, used = again(named, chip)
     return compare(named.evaluation, now, same_chip=used.name == named.run.hardware)
-
-
-def _file(path: Path, chip: Hardware | None) -> Comparison:
-    from avo.rejudging import again_file, compare
-
-    then, now, used = again_file(path, chip)
-    return compare(then, now, same_chip=used.name == then.environment["hardware"])

@@ -117,6 +117,9 @@ def test_champions_in_files_are_held_against_their_measurements(
     (found,) = json.loads(slower.out)
     assert slower.code == 1 and found["outcome"] == "slower" and found["changes"] == ["triton: 3.6.0 -> 3.9.0"]
     assert asked == [["r=4096,c=2048"]] and found["ratio"]["value"] == pytest.approx(1 / 1.1)
+    path.with_suffix(".json").write_text(json.dumps({**facts, "digest": "d54da3c0c4daca3f"}))
+    other = cli("recheck", path)  # whose figures these are is asked before anything is judged
+    assert other.code == 1 and "best.json is about program d54da3c0c4daca3f" in other.out and len(asked) == 1
     path.with_suffix(".json").write_text("{}")
     assert cli("recheck", path).code == 2
 
