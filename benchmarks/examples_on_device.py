@@ -11,6 +11,7 @@ what went wrong is printed in full at the end.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import sys
 import tempfile
@@ -180,7 +181,10 @@ def main() -> int:
     names += [("function", name) for name in importable()]
     jobs = [(kind, n, args.hw, args.dry_run) for kind, n in names if not args.only or n in args.only]
     bad, errors = [], []
-    with ProcessPoolExecutor(args.jobs, get_context("spawn")) as pool:
+    from evaluators.device import held
+
+    own = contextlib.nullcontext() if args.dry_run else held()
+    with own, ProcessPoolExecutor(args.jobs, get_context("spawn")) as pool:
         for job, (text, wrong, error) in zip(jobs, pool.map(judged, jobs), strict=True):
             print(f"{'import ' * (job[0] == 'function') + job[1]:32} {text}", flush=True)
             bad += [wrong] * bool(wrong)

@@ -10,6 +10,7 @@ normal numbers; `mixed` the largest |y - f(x)| / max(1, |f(x)|). docs/language.m
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import math
@@ -76,12 +77,14 @@ def main() -> None:
     from dsl.hardware import hardware
     from dsl.lowering import lower
     from dsl.parser import parse
+    from evaluators.device import held
 
     device = "cpu" if args.hw == "cpu" else "cuda"
     rows = args.rows or (32 if device == "cpu" else 1 << 12)
     found: dict[str, dict[str, float]] = {}
     print(f"{'function':10} {'relative':>10} {'at':>12} {'mixed':>10} {'at':>12}")
-    with tempfile.TemporaryDirectory() as folder:
+    own = held() if device == "cuda" else contextlib.nullcontext()
+    with own, tempfile.TemporaryDirectory() as folder:
         for function in DOMAINS:
             lowered = lower(parse(program(function)), hardware("h200" if args.hw == "cpu" else args.hw))
             path = Path(folder) / f"{function}_module.py"

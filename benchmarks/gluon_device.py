@@ -32,6 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from gluon_cases import FP8, GEMM, PRODUCTS, build, case, dim, lowered
 from gluon_checks import given
 
+from evaluators.device import held
+
 GRAPH_BELOW_S, GRAPH_CALLS = 250e-6, 10
 EIGHT = ((8, 4096), (4, 8192), (2, 16384), (1, 32768))
 CHECKED = (
@@ -324,6 +326,12 @@ def main() -> int:
     if args.child:
         child_sweep(args.child.split(","), args.rounds, args.sets, args.out)
         return 0
+    with held():  # for the children too, which are processes of their own
+        return parent(args)
+
+
+def parent(args: argparse.Namespace) -> int:
+    """All parts, each case in a process of its own."""
     began = time.time()
     rows: list[dict[str, Any]] = []
     about = versions()

@@ -42,7 +42,7 @@ from dsl.parser import parse
 from dsl.printer import print_program
 from evaluators import errors, gates
 from evaluators.compiler import Compiler
-from evaluators.device import local_devices, matching
+from evaluators.device import held, local_devices, matching
 from evaluators.device_jobs import job
 from evaluators.evaluation import Status
 from evaluators.failures import WorkerFailure
@@ -557,13 +557,15 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], help="names of grids: " + ", ".join(g.name for g in GRIDS))
     parser.add_argument("--resume", metavar="DIR", help="go on from the tables of an earlier run")
     parser.add_argument("--simulate", action="store_true")
-    recorder = Recorder(parser.parse_args())
-    try:
-        recorder.run()
-    finally:
-        with contextlib.suppress(Exception):
-            recorder.write()
-        recorder.close()
+    flags = parser.parse_args()
+    with contextlib.nullcontext() if flags.simulate else held():
+        recorder = Recorder(flags)
+        try:
+            recorder.run()
+        finally:
+            with contextlib.suppress(Exception):
+                recorder.write()
+            recorder.close()
     return 0
 
 

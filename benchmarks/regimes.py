@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
+from evaluators.device import held
 from evaluators.sustained import METER, measure, rotation
 from evaluators.timing import RACING, Measurement, Regime, in_pairs, noise_floor
 
@@ -64,4 +65,5 @@ def say(name: str, how: str, found: Measurement, flops: float) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with held():
+        main()

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -227,3 +228,18 @@ class Lease:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+@contextlib.contextmanager
+def held(wait_s: float = 900.0) -> Iterator[None]:
+    """Sole use of all devices that this process may use, for a script that computes on them by itself: it waits in line
+    behind the runs of avo that are under way. Not around a judge or a bench, which take the lease themselves.
+
+    Does nothing where there is no device. Raises Unavailable where others keep one for longer than `wait_s`.
+    """
+    with contextlib.ExitStack() as taken:
+        for device in local_devices():
+            lease = Lease(device.uuid)
+            taken.callback(lease.release)
+            lease.take(wait_s)
+        yield

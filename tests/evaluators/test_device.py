@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import torch
 from dsl.hardware import hardware
 from dsl.parser import parse
 from evaluators import device_tasks, errors, tolerance
-from evaluators.device import DeviceFacts, Lease, NoDevice, automatic, chip_of, matching, visible
+from evaluators.device import DeviceFacts, Lease, NoDevice, automatic, chip_of, held, matching, visible
 from evaluators.device_inputs import answers, draw, figures
 from evaluators.device_jobs import job, wrong_with
 from evaluators.failures import Unavailable
@@ -109,6 +111,21 @@ def test_a_lease_is_for_one_process(tmp_path: Path) -> None:
     holder.join()
     mine.take(wait_s=5.0)
     mine.release()
+
+
+def test_a_script_waits_in_line_for_every_device_that_it_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cards = [CARD.model_copy(update={"uuid": f"GPU-{name}"}) for name in "ab"]
+    monkeypatch.setattr("evaluators.device.local_devices", lambda: cards)
+    other = Lease("GPU-b")
+    other.take()
+    with pytest.raises(Unavailable, match="in use by another run"), held(wait_s=0.1):
+        pass
+    Lease("GPU-a").take()  # what was taken before is given back
+    threading.Timer(0.5, other.release).start()
+    with held(wait_s=20.0), pytest.raises(Unavailable):
+        Lease("GPU-b").take()
+    Lease("GPU-b").take()
 
 
 # Slices and right answers -----------------------------------------------------------------------
