@@ -31,6 +31,9 @@ class Template(WorkerProcess):
                 socket.send_fds(self._socket, [json.dumps(request).encode()], list(fds))
                 data = self._socket.recv(1 << 12)
             except OSError as error:
+                # Its late answer would be taken for the next one's: nobody asks it again.
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
                 raise Stale(f"the template of raw workers: {error}") from None
         if not data:
             raise Stale("the template of raw workers has died")

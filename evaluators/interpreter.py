@@ -319,6 +319,7 @@ _base_args = base.GridExecutor._init_args_hst
 
 def _arguments(self: Any, args: Any, kwargs: Any) -> Any:
     found = _base_args(self, args, kwargs)
+    REGIONS.clear()  # what a launch before was given may be free by now, and somebody else's
 
     def register(value: Any) -> None:
         if isinstance(value, torch.Tensor):

@@ -173,7 +173,6 @@ def _corpus(folder: str | None, as_json: bool) -> None:
         say(
             f"\nsandbox {level}: {stopped} of {counted(len(attacks), 'attack')} stopped "
             f"({counted(mechanisms, 'mechanism')}), "
-            f"({counted(mechanisms, 'mechanism')}), "
             f"{passed} of {len(honest)} honest kernels passed ({counted(reasons, 'reason')} to object)"
         )
     if any(not j.as_wanted for j in found):

@@ -638,6 +638,34 @@ def test_attention(pool, n, tma):
     assert report.seconds < 10  # 0.3 s on an idle core
 
 
+KEPT_PLACE = (
+    HEAD
+    + """
+@triton.jit
+def place(a_ptr, out_ptr):
+    tl.store(out_ptr, a_ptr.to(tl.int64))
+
+
+@triton.jit
+def read(at_ptr, y_ptr):
+    tl.store(y_ptr, tl.load(tl.load(at_ptr).to(tl.pointer_type(tl.float32))))
+
+
+def entry(a):
+    at, y = torch.zeros(1, dtype=torch.int64), torch.zeros(1)
+    place[(1,)](a.clone(), at)
+    read[(1,)](at, y)
+    return y
+"""
+)
+
+
+def test_a_launch_may_touch_what_it_was_given_itself(pool):
+    """What the launch before was given is free by then."""
+    with pytest.raises(TaskError, match="outside of every tensor"):
+        run(pool, KEPT_PLACE, torch.ones(8))
+
+
 # -- what a run reports ------------------------------------------------------------------------------------------------
 
 

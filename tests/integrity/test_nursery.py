@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from evaluators import forking
 from evaluators.failures import Crash, TaskError
 from evaluators.pool import WorkerPool
 
@@ -86,3 +88,16 @@ def test_the_death_of_the_template_costs_who_was_there_and_no_other(pool):
             asked(session)
     with pool.session("raw-process") as session:
         assert asked(session)[0] != pid
+
+
+def test_a_template_that_does_not_answer_in_time_is_not_asked_again(pool, monkeypatch):
+    """Its late answer is no answer to the next question."""
+    pool.warm(("raw-process",), wait=True)
+    template = next(iter(pool.pids()))
+    monkeypatch.setattr(forking, "ANSWER_S", 0.3)
+    os.kill(template, signal.SIGSTOP)
+    with pool.session("raw-process") as session:
+        monkeypatch.undo()
+        assert asked(session)[0] != template
+    pool.settled()
+    assert template not in pool.pids()
