@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluators.failures import Unavailable
-from evaluators.process import Stale, WorkerProcess, ready
+from evaluators.process import Stale, WorkerProcess, held, ready
 
 ANSWER_S = 30.0  # a template answers in milliseconds; it may have been paged out
 
@@ -55,6 +55,10 @@ class Template(WorkerProcess):
             theirs.close()
             os.close(log_end)
         return Forked(self, pid, home, ours, log).started_up(timeout)
+
+    def resident(self) -> int:
+        """Its own: what its copies hold is no reason to end it, and them with it."""
+        return held(self.pid)
 
     def _hold(self, kind: str, home: Path, ours: socket.socket, log: int) -> None:
         super()._hold(kind, home, ours, log)

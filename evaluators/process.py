@@ -29,7 +29,6 @@ TICK_S = 0.05  # how often a running task's memory and life are looked at
 LOG_BYTES = 64 << 10  # the end of what a worker printed, kept for messages
 WALL = 10  # a call may take so many times its limit by the clock on the wall, on a machine that is busy elsewhere
 _GRACE_S = 0.2  # between SIGTERM and SIGKILL
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _CLOCK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 # All that a worker sees of the parent's environment: no keys, no tokens, no proxies.
@@ -179,12 +178,12 @@ class WorkerProcess:
 
     def resident(self) -> int:
         """Bytes of memory that it and all it started hold; 0 where the system does not say."""
-        return sum(_resident(pid) for pid in (self.pid, *descendants(self.pid)))
+        return sum(held(pid) for pid in (self.pid, *descendants(self.pid)))
 
     def family(self) -> tuple[int, int]:
         """(threads, child processes) of it, as the system counts them."""
         try:
-            return len(os.listdir(f"/proc/{self.pid}/task")), len(descendants(self.pid))
+            return len(os.listdir(f"/proc/{self.pid}/task")), sum(map(_lives, descendants(self.pid)))
         except OSError:
             return 0, 0
 
@@ -401,9 +400,23 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def _resident(pid: int) -> int:
+def _lives(pid: int) -> bool:
+    """Whether it has not ended: one that nobody has asked for is in the list still."""
     try:
-        with open(f"/proc/{pid}/statm") as statm:
-            return int(statm.read().split()[1]) * _PAGE
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
+_HELD = ("VmRSS:", "VmPTE:", "VmSwap:")  # what lies in memory, what the system needs to know where, what was moved out
+
+
+def held(pid: int) -> int:
+    """Bytes of memory that one process holds; 0 where the system does not say."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            rows = [line.split() for line in status if line.startswith(_HELD)]
+        return sum(int(row[1]) for row in rows) << 10
     except (OSError, IndexError, ValueError):
         return 0

@@ -20,12 +20,14 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
 from evaluators import wire
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PASSES = 200  # over strays, which may be starting others meanwhile: a second
 
 
 def rear(sock: socket.socket, kind: str, tasks: dict[str, tuple[str, str]]) -> int:
@@ -34,16 +36,22 @@ def rear(sock: socket.socket, kind: str, tasks: dict[str, tuple[str, str]]) -> i
         raise RuntimeError("the template has threads, which a fork would not have")
     gc.collect()
     gc.freeze()  # the collector would touch, and so copy, what all copies share
+    _adopt()
+    copies: set[int] = set()
     wire.send(sock, wire.Frame("", {"ready": kind}))
     while True:
         data, fds, _, _ = socket.recv_fds(sock, 1 << 12, 2)
         if not data:
+            for pid in copies:
+                os.kill(pid, signal.SIGKILL)
+            _end_strays(set())
             return 0
         request = json.loads(data)
         if "fork" in request:
             pid = os.fork()
             if pid == 0:
                 _grow(sock, fds, kind, Path(request["fork"]), tasks)
+            copies.add(pid)
             for fd in fds:
                 os.close(fd)
             answer: Any = pid
@@ -53,8 +61,30 @@ def rear(sock: socket.socket, kind: str, tasks: dict[str, tuple[str, str]]) -> i
         else:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(request["reap"], 0)
+            copies.discard(request["reap"])
+            _end_strays(copies)
             answer = 0
         sock.sendall(json.dumps(answer).encode())
+
+
+def _adopt() -> None:
+    """Processes whose parents have gone come to this one instead of to init: they are counted and ended with it."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_strays(copies: set[int]) -> None:
+    """Ends what copies have left behind."""
+    for _ in range(_PASSES):
+        with open(f"/proc/self/task/{os.getpid()}/children") as children:
+            strays = [int(pid) for pid in children.read().split() if int(pid) not in copies]
+        if not strays:
+            return
+        for pid in strays:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.005)
 
 
 def _grow(control: socket.socket, fds: list[int], kind: str, home: Path, tasks: dict[str, tuple[str, str]]) -> NoReturn:
@@ -62,6 +92,7 @@ def _grow(control: socket.socket, fds: list[int], kind: str, home: Path, tasks: 
     status = 1
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _adopt()  # first of all its own; what a candidate does about that, the template makes good at its end
         os.setsid()
         control.close()
         channel = _keep_only(fds)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evaluators import forking
-from evaluators.failures import Crash, TaskError
+from evaluators.failures import Crash, OutOfMemory, TaskError
 from evaluators.pool import WorkerPool
 
 SOURCE = """
@@ -101,3 +101,64 @@ def test_a_template_that_does_not_answer_in_time_is_not_asked_again(pool, monkey
         assert asked(session)[0] != template
     pool.settled()
     assert template not in pool.pids()
+
+
+ORPHAN = """
+import ctypes, os, time
+
+{before}
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open("/proc/self/comm", "w").write("avo-{name}")
+        time.sleep(60)
+        os._exit(0)
+    os._exit(0)
+os.wait()
+
+
+def run(x):
+    return x
+"""
+
+
+def called(name):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if Path("/proc", pid, "comm").read_text().strip() == name:
+                found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+@pytest.mark.parametrize("before", ["", "ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)"], ids=["plain", "gives up its own"])
+def test_a_process_whose_parents_have_gone_is_counted_and_ends_with_its_candidate(pool, before):
+    name = f"orphan-{len(before)}"
+    with pool.session("raw-process") as session:
+        session.call("raw_load", {"source": ORPHAN.format(before=before, name=name)})
+        assert len(called(f"avo-{name}")) == 1
+        assert session.family()[1] == (0 if before else 1)
+    pool.settled()
+    assert not called(f"avo-{name}")
+
+
+TABLES = """
+import mmap
+import numpy as np
+
+def run(x):
+    m = mmap.mmap(-1, 600_000 << 21, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, prot=mmap.PROT_READ)
+    m.madvise(mmap.MADV_NOHUGEPAGE)
+    raise ValueError(int(np.frombuffer(m, dtype=np.uint8)[:: 1 << 21].sum()))
+"""
+
+
+@pytest.mark.slow
+def test_memory_that_the_system_needs_to_know_where_memory_is_counts():
+    with WorkerPool(1, memory_bytes=1200 << 20) as small, small.session("raw-process") as session:
+        session.call("raw_load", {"source": TABLES})
+        row = {"name": "x", "dtype": "f32", "shape": [1]}
+        with pytest.raises(OutOfMemory):
+            session.call("raw_run", {"inputs": [row], "params": {}}, [bytes(4)])
