@@ -15,6 +15,7 @@ from dsl.lowering.gluon.balance import SHARED_OUT, table_name, table_source, une
 from dsl.lowering.gluon.body import DEFINITIONS, REDUCTIONS, RoleBody
 from dsl.lowering.gluon.exponent import SHARED
 from dsl.lowering.gluon.flags import FLAGS, declared, guard, summed, vote
+from dsl.lowering.gluon.heading import IMPORTS, in_tensor_memory
 from dsl.lowering.gluon.layouts import Layouts
 from dsl.lowering.gluon.plan import ROWS, Channel, NotSpecialised, Plan, make_plan, stored_directly
 from dsl.lowering.gluon.rewrite import ahead, per_thread, voted
@@ -38,40 +39,6 @@ from dsl.tile import TileKernel
 TESTED = ("3.6", "3.7", "3.8", "3.9")  # releases of Triton that compile this; it ran on a GPU with 3.6
 REGISTERS = 65536  # of one SM
 FREE = ("extent", "together")  # arguments that no kernel is compiled anew for: compiling takes seconds
-
-IMPORTS = (
-    "import functools",
-    """\
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as TileDescriptor
-
-# what newer versions call otherwise
-fetch = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
-write = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
-barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
-
-
-@functools.cache
-def layout_of(block, dtype):
-    \"\"\"Found once: it takes longer than the rest of a descriptor, and kernels of 0.1 ms wait for the host.\"\"\"
-    return gl.NVMMASharedLayout.get_default_for(block, dtype)
-
-
-def tiles_of(x, *block, dtype):
-    \"\"\"A tensor as tiles that are copied into shared memory, as matrix products want them there.\"\"\"
-    return TileDescriptor.from_tensor(x, list(block), layout_of(block, dtype))""",
-)
-
-
-WGMMA = "    warpgroup_mma,\n    warpgroup_mma_wait,\n"
 
 
 def why_plain(k: TileKernel) -> str:
@@ -159,11 +126,7 @@ def specialised_kernel(k: TileKernel, hw: Hardware, untried: bool = False) -> Pr
     constants, table = {"ROWS": plan.rows}, ""
     imports: tuple[str, ...] = IMPORTS
     if tensor_memory:
-        at = "from triton.experimental.gluon.nvidia.hopper import"
-        imports = (
-            *IMPORTS[:-1],
-            IMPORTS[-1].replace(WGMMA, "").replace(at, f"{tensor.IMPORT}\n{at}"),
-        )
+        imports = in_tensor_memory(tensor.IMPORT)
         notes.append(tensor.LABEL)
     if uneven(plan):
         definitions["shared_out"] = SHARED_OUT

@@ -6,17 +6,11 @@ from dataclasses import replace
 
 from dsl.lowering.gluon.body import For
 from dsl.lowering.gluon.plan import Channel, Plan, Rotation, attr_of, copied, needed, once, only_accumulates, rotation
+from dsl.lowering.gluon.pruning import Nodes, pruned, turning
 from dsl.lowering.gluon.rewrite import ONCE
 from dsl.lowering.gluon.speculation import speculation
 from dsl.lowering.gluon.turns import hand_on, take, takes_turns
 from dsl.tile import If, Loop, Node, Op, Value
-
-Nodes = list[Node | For]
-
-
-def _turning(loop: Loop, body: Nodes) -> Loop:
-    """The loop with another body."""
-    return replace(loop, body=body)  # type: ignore[arg-type]
 
 
 def line(text: str, note: str = "") -> Op:
@@ -122,7 +116,7 @@ def loading(plan: Plan) -> Nodes:
     else:
         for loop in plan.walk:
             body = _fetches(plan, ring, loop)
-            nodes.append(_turning(loop, body))
+            nodes.append(turning(loop, body))
     return pruned(nodes)
 
 
@@ -204,7 +198,7 @@ def _of_own_rows(n: Node | For, plan: Plan, start: Value, own: Value) -> Node | 
         return For(n.var, n.lo, n.hi, body, n.note, n.flags)
     if isinstance(n, If):
         return If(n.condition, body, n.note)  # type: ignore[arg-type]
-    return _turning(n, body)
+    return turning(n, body)
 
 
 def _view(plan: Plan, ring: Ring, c: Channel, load: Op, nodes: Nodes, at: str = "block") -> Value:
@@ -261,7 +255,7 @@ def _accumulating(plan: Plan, ring: Ring, held: dict[str, Value], late: list[Cha
         body += [issue(dot.out, (a, b, acc), dot), settle(acc, 1, "block - 1")]
         body += [ring.release(c, "block - 1", "block > first") for c in streamed]
         body.append(line("block += 1"))
-        nodes.append(_turning(loop, body))
+        nodes.append(turning(loop, body))
     assert acc is not None
     nodes.append(settle(acc, 0, "block - 1"))
     nodes += [ring.release(c, "block - 1", "block > first") for c in streamed]
@@ -288,7 +282,7 @@ def _in_order(plan: Plan, ring: Ring, held: dict[str, Value], late: list[Channel
             body += [issue(n.out, (a, b, *n.args[2:]), n), settle(_value(n))]
             body += [ring.release(c) for c in mine if c not in ahead]
         body.append(line("block += 1"))
-        nodes.append(_turning(loop, body))
+        nodes.append(turning(loop, body))
     return [*nodes, *(ring.release(c) for c in late)]
 
 
@@ -401,51 +395,3 @@ def _step(
     operand = Value(x.name, x.dims, x.dtype)
     nodes += [Op("operand", operand, (x,), (acc.dims, x.dtype)), Op("set", None, (operand,), left)]
     return nodes
-
-
-# -- what nobody reads -------------------------------------------------------------------------------------------------
-
-
-def pruned(nodes: Nodes) -> Nodes:
-    """The nodes without ops whose value nobody reads."""
-    while True:
-        used = _used(nodes)
-        kept, dropped = _without(nodes, used)
-        if not dropped:
-            return kept
-        nodes = kept
-
-
-def _used(nodes: Nodes) -> set[Value]:
-    found: set[Value] = set()
-    for n in nodes:
-        if isinstance(n, Op):
-            found |= set(n.args)
-        elif isinstance(n, If):
-            found |= {n.condition} | _used(list(n.body))
-        elif isinstance(n, Loop):
-            found |= {n.lo, n.hi, *n.only_if} | _used(list(n.body))
-        else:
-            found |= {n.hi, *n.flags, *([n.lo] if isinstance(n.lo, Value) else [])} | _used(n.body)
-    return found
-
-
-def _without(nodes: Nodes, used: set[Value]) -> tuple[Nodes, int]:
-    kept: Nodes = []
-    dropped = 0
-    for n in nodes:
-        if isinstance(n, Op):
-            dead = n.kind != "issue" and n.out is not None and n.out not in used
-            dead = dead or (n.kind == "set" and n.attr not in used and n.args[0] is not n.attr)
-            dropped += dead
-            kept += [] if dead else [n]
-            continue
-        body, inside = _without(list(n.body), used)
-        dropped += inside
-        if isinstance(n, For):
-            kept.append(For(n.var, n.lo, n.hi, body, n.note, n.flags))
-        elif isinstance(n, If):
-            kept.append(If(n.condition, body, n.note))  # type: ignore[arg-type]
-        else:
-            kept.append(_turning(n, body))
-    return kept, dropped
