@@ -292,6 +292,8 @@ def prepare(
     if config.language == "python" and _named(agent):
         insist_agent(config.agent)
     job = begun(config, _target(config, target), chip)
+    if _named(evaluator) and config.language != "python" and config.evaluator in ("local", "predicted", "measured"):
+        _insist_lowered(job, chip)
     available: dict[str, Any] = {"jobs": config.jobs, "seed": config.seed, "hardware": chip}
     maker: Any = agent
     if _named(agent):
@@ -314,6 +316,26 @@ def prepare(
     if config.program is not None:
         whole["program"] = str(Path(config.program).resolve())
     return Parts(config.model_copy(update=whole), job, chip, maker, judge)
+
+
+def _insist_lowered(job: Target, chip: Hardware) -> None:
+    """Nothing can come of a run whose seed has no form that could be compiled. What is wrong with a seed otherwise is
+    the judge's to say. Raises UserMistake."""
+    from dsl.check import errors
+    from dsl.diagnostics import ProgramError
+    from dsl.lowering import lower
+    from dsl.parser import parse
+
+    try:
+        program = parse(job.seed)
+        if not errors(program, chip):
+            lower(program, chip)
+    except ProgramError as error:
+        for d in error.diagnostics:
+            if d.rule == "not-lowered":
+                raise UserMistake(
+                    f"the seed program of {job.name} has no lowering for {chip.name}: line {d.span.line}: {d.message}"
+                ) from None
 
 
 def _cluster(config: RunConfig, chip: Hardware) -> ClusterEvaluator:

@@ -250,9 +250,10 @@ def _line(graph: Graph, term: Term) -> Span:
 def _dtype(dtype: str, hw: Hardware, at: Span) -> Iterator[Diagnostic]:
     legal = ", ".join(sorted(hw.dtypes | {"f32"}))
     if dtype in hw.emulated:
+        told = "once it lowers, it will run" if dtype in BLOCK_DTYPES else "it runs"
         yield Diagnostic(
             "dtype-emulated",
-            f"{hw.name} has no matrix units for {dtype}: it runs as a wider dtype, without a gain",
+            f"{hw.name} has no matrix units for {dtype}: {told} as a wider dtype, without a gain",
             at,
             legal,
             severity="warning",

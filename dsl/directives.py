@@ -81,12 +81,12 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
     ),
     DirectiveSpec(
         "tile",
-        "length of the block of each axis that one program instance or one trip of the loop holds",
+        "block length of an axis in one program instance or trip of a loop",
         (Slot("AXIS", "block length", (Choice("all", "the whole axis"),), POWERS),),
     ),
     DirectiveSpec(
         "grid",
-        "the axes over whose tiles program instances are launched, slowest first; the rest is whole",
+        "the axes whose tiles are program instances, slowest first; the rest is whole",
         (Slot("", "axes", names="axis", many=True),),
     ),
     DirectiveSpec(
@@ -124,7 +124,11 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
                 "the map",
                 (
                     Choice("none", "tiles go round the dies in turn"),
-                    Choice("dies", "all tiles of one slow index stay on one die and in its L2", chip=_dies),
+                    Choice(
+                        "dies",
+                        "each die takes one stretch of the tiles, such as a head, which share its L2",
+                        chip=_dies,
+                    ),
                 ),
             ),
         ),
@@ -136,7 +140,7 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
     ),
     DirectiveSpec(
         "stream",
-        "the reduced axis that a loop walks block by block, with loads running ahead",
+        "the reduced axis that a loop walks by blocks, loads running ahead",
         (
             Slot("", "the axis", names="axis"),
             Slot(
@@ -163,7 +167,7 @@ DIRECTIVES: Mapping[str, DirectiveSpec] = _table(
                 "the path",
                 (
                     Choice("pointer", "each thread computes addresses"),
-                    Choice("tma", "tensor descriptors: one thread asks for a whole tile", chip=_tma),
+                    Choice("tma", "by tensor descriptors, whole", chip=_tma),
                 ),
             ),
         ),

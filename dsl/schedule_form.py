@@ -183,13 +183,13 @@ def _value(d: Directive, item: Item, slot: Slot, program: Program, kernel: Anato
     choice = next((c for c in slot.choices if c.word == value.id), None)
     if choice is None:
         near_word = nearest(value.id, [c.word for c in slot.choices])
-        legal = words(slot.choices, None) or _numbers(slot.numbers) or slot.form
+        forms = (words(slot.choices, None), _numbers(slot.numbers) if slot.numbers else "")
         yield Diagnostic(
             "unknown-word",
-            f"unknown {d.name} `{value.id}`",
+            f"unknown {d.name} `{f'{item.key}=' if item.key else ''}{value.id}`",
             at,
-            legal=legal,
-            fix=f"`{d.name} {near_word}`" if near_word else "",
+            legal=" or ".join(x for x in forms if x) or slot.form,
+            fix=f"`{label}{near_word}`" if near_word else "",
         )
     else:
         yield from _argument(d, value, choice, at, program, kernel)

@@ -7,6 +7,7 @@ that the algorithm names may cost that much and no more. Neither depends on the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from dsl.syntax import Program
 from dsl.wording import counted
 from evaluators.inputs import Array, draw_inputs, generator
 from evaluators.reference import exact
-from evaluators.target import Target, TargetError, Workload
+from evaluators.target import Target, TargetError
 
 EXACT = 1e-10
 _FINEST = 1e-12  # distances below are shown as this: they are the noise of float64 sums
@@ -50,25 +51,27 @@ def compare(target: Target, program: Program, seed: int) -> Meaning:
         inputs = draw_inputs(target, program.algorithm, workload, distribution, rng)
         right = exact(target, program.algorithm, workload, inputs)
         case: dict[str, Any] = {"workload": workload.name, "distribution": distribution}
-        problems = _case(target, program, workload, inputs, right, case)
+        try:
+            problems = differences(program, inputs, workload.params, right, target.tier, case)
+        except (ProgramError, ValueError) as error:  # ValueError: the inputs do not fit it
+            problems = [str(error)]
         cases.append(case)
         reasons += [f"{workload.name} ({distribution}): {p}" for p in problems]
     return Meaning(tuple(reasons), {"limit": EXACT, "tier": target.tier, "cases": cases})
 
 
-def _case(
-    target: Target,
+def differences(
     program: Program,
-    workload: Workload,
-    inputs: dict[str, Array],
-    right: dict[str, Array],
+    inputs: Mapping[str, Array],
+    params: Mapping[str, int | float | bool],
+    right: Mapping[str, Array],
+    tier: float | None,
     case: dict[str, Any],
 ) -> list[str]:
-    try:
-        meant = evaluate(program, dict(inputs), dict(workload.params), mode="exact")
-        rounded = evaluate(program, dict(inputs), dict(workload.params), mode="rounded")
-    except (ProgramError, ValueError) as error:  # ValueError: the inputs do not fit it
-        return [str(error)]
+    """What the program means otherwise than `right`; distances go into `case`. tier: None where the named roundings are
+    not asked about. Raises ProgramError and ValueError as `evaluate` does."""
+    meant = evaluate(program, dict(inputs), dict(params), mode="exact")
+    rounded = evaluate(program, dict(inputs), dict(params), mode="rounded") if tier is not None else meant
     problems = []
     for name, value in right.items():
         if meant[name].shape != value.shape:
@@ -80,15 +83,17 @@ def _case(
             if different:
                 problems.append(f"{name} differs from the reference in {different} of {counted(value.size, 'place')}")
             continue
-        distance, spread = _distance(meant[name], value), _relative_l2(rounded[name], meant[name])
-        case[name] = {"exact": float(f"{max(distance, _FINEST):.2g}"), "rounded": float(f"{spread:.4g}")}
+        distance, spread = _distance(meant[name], value), relative_l2(rounded[name], meant[name])
+        case[name] = {"exact": float(f"{max(distance, _FINEST):.2g}")}
+        if tier is not None:
+            case[name]["rounded"] = float(f"{spread:.4g}")
         if not distance <= EXACT:
             problems.append(
                 f"{name} is {distance:.2g} off the reference (relative to its largest value), limit {EXACT:g}"
             )
-        elif not spread <= target.tier:
+        elif tier is not None and not spread <= tier:
             problems.append(
-                f"the named roundings put {name} {spread:.2g} off its exact value, the target's tier is {target.tier:g}"
+                f"the named roundings put {name} {spread:.2g} off its exact value, the target's tier is {tier:.3g}"
             )
     return problems
 
@@ -103,7 +108,8 @@ def _distance(meant: Array, right: Array) -> float:
     return gap / scale if scale else (0.0 if gap == 0.0 else float("inf"))
 
 
-def _relative_l2(rounded: Array, meant: Array) -> float:
+def relative_l2(rounded: Array, meant: Array) -> float:
+    """Of the finite values; infinite where others are finite."""
     finite = np.isfinite(meant) & np.isfinite(rounded)
     if not np.array_equal(np.isfinite(meant), np.isfinite(rounded)):
         return float("inf")

@@ -18,12 +18,20 @@ if TYPE_CHECKING:
 
 def check(
     file: Annotated[str, typer.Argument(help="The program; - reads standard input.", metavar="FILE")],
-    hw: Annotated[str | None, typer.Option(help="Also check what this chip can do.", metavar="CHIP")] = None,
+    hw: Annotated[
+        str | None, typer.Option(help="Also check what this chip can do; auto: the one that is here.", metavar="CHIP")
+    ] = None,
     target: Annotated[
         str | None, typer.Option(help="Take sizes from this target: memory limits become exact.", metavar="TARGET")
     ] = None,
     workload: Annotated[
-        str | None, typer.Option(help="Sizes: the target's, changed; or all, without a target.", metavar="k=v,...")
+        str | None,
+        typer.Option(
+            "--workload",
+            "--workloads",
+            help="Sizes: the target's, changed; a set of it by name; or all, without a target.",
+            metavar="k=v,...|SET",
+        ),
     ] = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="First mend what needs no thought, in the file; comments stay.")
@@ -37,9 +45,9 @@ def check(
 
     Example: avo check attention.avo --hw b200
     """
-    from avo import plugins
+    from avo import choosing
     from avo.cli.console import say, show_json
-    from avo.cli.lower import sizes_of
+    from avo.cli.lower import all_sizes
     from avo.files import read_text
     from dsl.check import check as complaints
     from dsl.diagnostics import ProgramError
@@ -47,7 +55,7 @@ def check(
     from dsl.printer import digest
 
     text = read_text(file)
-    chip = plugins.load("hardware", hw) if hw else None
+    chip = choosing.chip(hw) if hw else None
     name, sizes = "", None
     changes: list[Change] = []
     if fix:
@@ -55,8 +63,11 @@ def check(
     try:
         program = parse(text, file)
         name = digest(program)
-        sizes = sizes_of(program, target, workload)
-        found = list(complaints(program, chip, sizes.sizes if sizes else None))
+        every = all_sizes(program, target, workload)
+        sizes = every[0] if every else None
+        # once for all sizes what is alike for all
+        found = list(dict.fromkeys(d for w in every for d in complaints(program, chip, w.sizes)))
+        found = found if every else list(complaints(program, chip))
     except ProgramError as error:
         found = list(error.diagnostics)
     errors = [d for d in found if d.severity == "error"]
@@ -77,7 +88,8 @@ def check(
             say(f"{counted(len(errors), 'error')}{on}")
         else:
             more = " (limits on memory depend on sizes: name a --target or --workload)" if chip and not sizes else ""
-            say(f"ok{on}: {name}{more}")
+            lowers = ", but it does not lower yet" if any(d.rule == "not-lowered" for d in found) else ""
+            say(f"ok{on}{lowers}: {name}{more}")
             for line in stored_lines(program, sizes):
                 say(line)
     if errors:
@@ -132,7 +144,7 @@ def _mended(
     """The text after the repairs, written back to its file where anything changed."""
     from pathlib import Path
 
-    from avo.cli.lower import sizes_of
+    from avo.cli.lower import all_sizes
     from avo.errors import UserMistake
     from avo.files import write_text
     from dsl.check import check as complaints
@@ -149,10 +161,11 @@ def _mended(
         except ProgramError as error:
             return list(error.diagnostics)
         try:
-            sizes = sizes_of(program, target, workload)
+            sizes = all_sizes(program, target, workload)
         except UserMistake:  # sizes that do not fit the program as it is now: checked without
-            sizes = None
-        return list(complaints(program, chip, sizes.sizes if sizes else None))
+            sizes = ()
+        found = dict.fromkeys(d for w in sizes for d in complaints(program, chip, w.sizes))
+        return list(found) if sizes else list(complaints(program, chip))
 
     mended, changes = repaired(text, wrong)
     if mended != text:

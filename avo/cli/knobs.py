@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,25 +14,43 @@ if TYPE_CHECKING:
 
 def knobs(
     file: Annotated[str, typer.Argument(help="The program; - reads standard input.", metavar="FILE")],
-    hw: Annotated[str, typer.Option(help="The chip whose legal values count.", metavar="CHIP")],
+    hw: Annotated[
+        str, typer.Option(help="The chip whose legal values count; auto: the one that is here.", metavar="CHIP")
+    ],
+    target: Annotated[
+        str | None, typer.Option(help="Leave out what does not fit at this target's sizes.", metavar="TARGET")
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            "--workload",
+            "--workloads",
+            help="Sizes: the target's, changed; a set of it by name; or all, without a target.",
+            metavar="k=v,...|SET",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the knobs as JSON.")] = False,
 ) -> None:
     """List the knobs of a program: what each is set to and what it may be on this chip.
 
-    Example: avo knobs attention.avo --hw b200
+    What fits a chip's memory depends on sizes: without them nothing is left out that some size has room for.
+
+    Example: avo knobs attention.avo --hw b200 --target attention
     """
-    from avo import plugins
+    from avo import choosing
     from avo.cli.console import say, show_json, table
+    from avo.cli.lower import all_sizes
     from avo.files import read_program
     from dsl.check import errors
     from dsl.diagnostics import ProgramError
     from dsl.knobs import knobs as open_decisions
 
-    chip = plugins.load("hardware", hw)
+    chip = choosing.chip(hw)
     text, program = read_program(file)
-    if wrong := errors(program, chip):
+    sizes: list[Any] = [w.sizes for w in all_sizes(program, target, workload)] or [None]
+    if wrong := list(dict.fromkeys(d for s in sizes for d in errors(program, chip, s))):
         raise ProgramError(wrong, text, file)
-    found = [as_dict(k) for k in open_decisions(program, chip)]
+    found = [as_dict(k) for k in _at_all(open_decisions(program, chip, s) for s in sizes)]
     if as_json:
         show_json(found)
         return
@@ -42,6 +62,13 @@ def knobs(
     say("")
     meanings = dict.fromkeys((f"{k['directive']} {_key(k)}".strip(), k["doc"]) for k in found)
     say(table(["knob", "what it decides"], [list(m) for m in meanings]))
+
+
+def _at_all(found: Iterable[Sequence[Knob]]) -> list[Knob]:
+    """The knobs with the values that are legal at all sizes."""
+    first, *others = ({k.name: k for k in knobs} for knobs in found)
+    legal = {n: tuple(v for v in k.legal if all(n in o and v in o[n].legal for o in others)) for n, k in first.items()}
+    return [replace(k, legal=legal[n]) for n, k in first.items() if len(legal[n]) > 1]
 
 
 def _key(knob: dict[str, Any]) -> str:

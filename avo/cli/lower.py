@@ -32,7 +32,7 @@ _VENDOR = {Form.PTX: "nvidia", Form.SASS: "nvidia", Form.AMDGCN: "amd"}
 
 def lower(
     file: Annotated[str, typer.Argument(help="The program; - reads standard input.", metavar="FILE")],
-    hw: Annotated[str, typer.Option(help="The chip to lower for.", metavar="CHIP")],
+    hw: Annotated[str, typer.Option(help="The chip to lower for; auto: the one that is here.", metavar="CHIP")],
     emit: Annotated[Form, typer.Option(help="Which text to print.")] = Form.TRITON,
     target: Annotated[
         str | None,
@@ -40,7 +40,7 @@ def lower(
     ] = None,
     workload: Annotated[
         str | None,
-        typer.Option(help="Sizes instead of the target's first workload.", metavar="k=v,..."),
+        typer.Option(help="Sizes instead of the target's first workload; or a set of it.", metavar="k=v,...|SET"),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write here.", metavar="PATH")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output file.")] = False,
@@ -53,7 +53,7 @@ def lower(
 
     Example: avo lower attention.avo --hw b200 --emit ptx --target attention
     """
-    from avo import plugins
+    from avo import choosing
     from avo.cli.check import as_dict
     from avo.cli.console import say, show_json, warn
     from avo.errors import UserMistake
@@ -63,7 +63,7 @@ def lower(
     from dsl.knobs import fill
     from dsl.lowering import lower as lowered
 
-    chip = plugins.load("hardware", hw)
+    chip = choosing.chip(hw)
     legal = [f for f in Form if f is Form.TRITON or (chip.claims_speed and _VENDOR.get(f, chip.vendor) == chip.vendor)]
     if emit not in legal:
         raise UserMistake(f"{chip.name} has no {emit}; --emit takes {', '.join(legal)} there")
@@ -118,15 +118,21 @@ def _machine_text(lowered: Lowered, sizes: Workload, chip: Hardware, emit: Form)
 
 
 def sizes_of(program: Program, target: str | None, text: str | None) -> Workload | None:
-    """The sizes of a target's first workload, changed as `text` says; or, without a target, those that `text` gives."""
+    """The first of `all_sizes`: of a target, of one of its sets, or what `text` gives; None where nothing is given."""
+    return next(iter(all_sizes(program, target, text)), None)
+
+
+def all_sizes(program: Program, target: str | None, text: str | None) -> tuple[Workload, ...]:
+    """The sizes of a target: its public workloads, those of the set that `text` names, or its first changed as `text`
+    says; without a target, those that `text` gives. Raises UserMistake."""
     from avo import plugins, workloads
     from avo.errors import UserMistake
 
     if target is None:
-        return workloads.of_program(text, program) if text is not None else None
-    job = plugins.load("target", target)
-    found = workloads.workload(text or {}, job)
+        return (workloads.of_program(text, program),) if text is not None else ()
+    job = workloads.retarget(plugins.load("target", target), [text] if text else [])
+    found = job.workloads[0]
     unknown = dict.fromkeys(a for t in program.algorithm.inputs for a in t.axes or () if a not in found.sizes)
     if unknown:
         raise UserMistake(f"the program is not one for {target}, which has no size for axis {', '.join(unknown)}")
-    return found
+    return tuple(job.workloads)

@@ -194,7 +194,7 @@ EDITING = (
     ),
     Task(
         "tune_gemm",
-        "Leave what it computes. Tiles of 128 by 256 over m and n, k in blocks of 64 with 4 stages, tiles loaded by "
+        "Leave what it computes. Tiles of 128 by 256 over m and n, k in blocks of 64 with 3 stages, tiles loaded by "
         "the tensor memory accelerator, persistent, 8 warps.",
         "in a[m k] bf16, b[k n] bf16\nout c[m n] bf16",
         gemm,
@@ -203,7 +203,7 @@ EDITING = (
         demands=(
             same_algorithm(GEMM),
             directive("tile m=128 n=256 k=64"),
-            directive("stream k stages=4"),
+            directive("stream k stages=3"),
             directive("load tma"),
             directive("persistent"),
             directive("warps 8"),

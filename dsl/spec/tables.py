@@ -145,7 +145,7 @@ def choice_notes(spec: DirectiveSpec, hw: Hardware | None, kernel: Anatomy | Non
     choices = [c for slot in spec.slots for c in slot.choices if spec.lowered == "yes" and c.lowered]
     legal = [c for c in choices if (hw is None or not c.chip(hw)) and (kernel is None or not c.kernel(kernel))]
     plain = ("on", "off", "none", "all", "pointer")
-    return [f"{c.word} = {c.doc}{_where(c, hw)}" for c in legal if c.word not in plain]
+    return [f"{c.word}{_where(c, hw)} = {c.doc}" for c in legal if c.word not in plain]
 
 
 def _where(thing: DirectiveSpec | Choice, hw: Hardware | None) -> str:

@@ -131,6 +131,47 @@ def test_knobs_of_a_wrong_schedule_are_not_listed(cli: Callable[..., Any], progr
     assert answer.code == 1 and answer.out == "" and "fix: `warps`" in answer.err
 
 
+def test_knobs_leaves_out_what_does_not_fit_the_sizes(cli: Callable[..., Any], program: Path) -> None:
+    def tiles(*more: str) -> list[int]:
+        found = json.loads(cli("knobs", program, "--hw", "b200", *more, "--json").out)
+        return next(k["legal"] for k in found if k["name"] == "tile n")
+
+    program.write_text(GOOD.replace("tile m=128", "tile m=256").replace("stages=2", "stages=3"))
+    wide = "b=1,h=8,g=8,m=4096,n=4096,d=128,e=128,causal=0"
+    assert 128 in tiles() and 64 in tiles("--workload", wide) and 128 not in tiles("--workload", wide)
+    for more in ((), ("--workloads", "grouped")):
+        assert 128 not in tiles("--target", "attention", *more)
+    assert "known: " in cli("knobs", program, "--hw", "b200", "--target", "attention", "--workload", "nosuch").err
+
+
+def test_check_takes_a_set_by_name_and_the_chip_that_is_here(cli: Callable[..., Any], program: Path) -> None:
+    wide = GOOD.replace("tile m=128 n=64", "tile m=128 n=128").replace("stages=2", "stages=4")
+    program.write_text(wide)
+    answer = cli("check", program, "--hw", "h200", "--target", "attention", "--workloads", "grouped")
+    assert answer.code == 1 and answer.out.count("error[shared-memory]") == 1  # once for all sizes of the set
+    assert "no device was found here" in cli("check", program, "--hw", "auto").err
+
+
+def test_check_says_that_a_program_does_not_lower_yet(cli: Callable[..., Any], program: Path) -> None:
+    program.write_text("kernel f\nin a[m k] mxfp4, b[n k] mxfp4\nout c[m n] bf16\nc = sum[k](a * b)\n")
+    answer = cli("check", program, "--hw", "a100")
+    assert answer.code == 0 and "ok on a100, but it does not lower yet: " in answer.out
+
+
+def test_a_run_whose_seed_does_not_lower_is_not_begun(cli: Callable[..., Any], tmp_path: Path) -> None:
+    seed = "kernel mx\nin a[m k] mxfp4, b[n k] mxfp4\nout c[m n] bf16\nc = sum[k](a * b)\n"
+    (tmp_path / "mx.py").write_text(
+        "from avo import Target, Workload\n"
+        "sizes = Workload({'m': 256, 'n': 256, 'k': 256})\n"
+        "MX = Target(name='mx', reference=lambda a, b: a @ b.T, workloads=(sizes,),\n"
+        f"            seed={seed!r})\n"
+    )
+    archive = tmp_path / "runs.db"
+    answer = cli("evolve", "--target", f"{tmp_path}/mx.py:MX", "--hw", "b200", "--steps", "1", "--archive", archive)
+    assert answer.code == 2 and not archive.exists()
+    assert "the seed program of mx has no lowering for b200: line 4: `mxfp4`" in answer.err
+
+
 def test_knobs_lists_legal_values(cli: Callable[..., Any], program: Path) -> None:
     answer = cli("knobs", program, "--hw", "b200")
     assert answer.code == 0 and "stream stages  2" in answer.out
