@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dsl.wording import counted
 
 if TYPE_CHECKING:
-    from evaluators.benchmark import Benchmark, Interval, Outcome, Row
+    from evaluators.benchmark_result import Benchmark, Interval, Outcome, Row
 
 BEST = "best of each workload"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from avo.candidates import Named
     from avo.export import Package, Variant
     from dsl.hardware import Hardware
-    from evaluators.benchmark import Benchmark
+    from evaluators.benchmark_result import Benchmark
     from evaluators.target import Target
 
 
@@ -113,7 +113,7 @@ def _benchmark(path: Path) -> Benchmark:
     from pydantic import ValidationError
 
     from avo.files import read_text
-    from evaluators.benchmark import Benchmark
+    from evaluators.benchmark_result import Benchmark
 
     try:
         found = json.loads(read_text(str(path)))

@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from dsl.hardware import hardware
 from dsl.parser import parse
 from evaluators import baselines
-from evaluators.benchmark import Arm, Bench, Benchmark, Entry, program_entry
+from evaluators.benchmark import Bench, Entry, program_entry
+from evaluators.benchmark_result import Arm, Benchmark
 from evaluators.target import Target
 from evaluators.targets import target
 from evaluators.timing import Regime

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from evidence_peers import HOPED, accepted_pace, helion_claims, kernelbench_data
 
-from evaluators.benchmark import Benchmark, Interval
+from evaluators.benchmark_result import Benchmark, Interval
 
 DATA = Path(__file__).resolve().parent / "data"
 BENCH = DATA / "bench" / "h200"

@@ -14,7 +14,7 @@ from published import Rates
 from results_tables import DATA, PLAIN, ROOT, named
 
 from dsl.parser import parse
-from evaluators.benchmark import Benchmark
+from evaluators.benchmark_result import Benchmark
 
 
 def champions(items: list[dict[str, Any]], folder: Path, chip: str = "h200") -> list[tuple[str, list[str]]]:

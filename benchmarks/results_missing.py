@@ -8,7 +8,7 @@ from typing import Any
 from results_tables import GOALS, named, reached
 
 from avo.benchmark_page import interval
-from evaluators.benchmark import Benchmark
+from evaluators.benchmark_result import Benchmark
 
 
 def missing(items: list[dict[str, Any]]) -> list[str]:

@@ -31,7 +31,7 @@ from results_tables import DATA, GOALS, ROOT, SEARCHED, named, over_plain, reach
 
 from avo.benchmark_page import conditions, interval, markdown, sustained
 from dsl.hardware import hardware
-from evaluators.benchmark import Benchmark
+from evaluators.benchmark_result import Benchmark
 
 RUNS = ROOT / "benchmarks" / "data" / "runs"
 

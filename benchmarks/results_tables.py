@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from dsl.hardware import hardware
 from dsl.parser import parse
-from evaluators.benchmark import Benchmark, Interval
+from evaluators.benchmark_result import Benchmark, Interval
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "benchmarks" / "data" / "bench"
@@ -150,7 +150,7 @@ def over_plain(found: Benchmark) -> Interval | None:
 
     None where its two settings were not both measured.
     """
-    from evaluators.benchmark import _mean, _speed
+    from evaluators.benchmark_result import mean_of, speed_between
 
     if not {*PLAIN} <= {a.name for a in found.arms}:
         return None
@@ -164,6 +164,6 @@ def over_plain(found: Benchmark) -> Interval | None:
     speeds = []
     for row, outcome in found.best_programs():
         causal = row.workload.endswith("causal=1")
-        speeds.append(_speed(row.measurement, outcome.arm, best.get(causal)))
+        speeds.append(speed_between(row.measurement, outcome.arm, best.get(causal)))
     known = [s for s in speeds if s is not None]
-    return _mean(known) if len(known) == len(found.rows) else None
+    return mean_of(known) if len(known) == len(found.rows) else None

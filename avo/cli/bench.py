@@ -12,7 +12,8 @@ from avo.cli.options import ArchiveOption, JsonOption, WorkloadOption
 
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
-    from evaluators.benchmark import Benchmark, Entry
+    from evaluators.benchmark import Entry
+    from evaluators.benchmark_result import Benchmark
     from evaluators.target import Target
 
 
@@ -121,7 +122,8 @@ def _entries(
     from avo.errors import UserMistake
     from dsl.parser import parse
     from evaluators import baselines
-    from evaluators.benchmark import Arm, Entry, program_entry
+    from evaluators.benchmark import Entry, program_entry
+    from evaluators.benchmark_result import Arm
 
     found: list[Entry] = []
     for one in find_all(programs, archive):

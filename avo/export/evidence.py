@@ -11,7 +11,7 @@ from avo.errors import UserMistake
 if TYPE_CHECKING:
     from avo.candidates import Named
     from dsl.syntax import Program
-    from evaluators.benchmark import Benchmark
+    from evaluators.benchmark_result import Benchmark
     from evaluators.evaluation import Evaluation
 
 Mode = Literal["measured", "predicted", "none"]

@@ -11,7 +11,7 @@ import typer
 
 from avo.benchmark_page import summary
 from avo.cli.bench import _leave, page
-from evaluators.benchmark import Arm, Benchmark, Interval, Outcome, Row, _mean
+from evaluators.benchmark_result import Arm, Benchmark, Interval, Outcome, Row, mean_of
 from evaluators.timing import Measurement, Regime, Sample
 
 QUICK = Regime(untimed_s=0.0, timed_s=1e-3)
@@ -66,9 +66,9 @@ def test_a_wrong_program_is_never_dispatched_to_and_half_a_table_has_no_mean() -
 
 def test_intervals_of_independent_workloads_shrink_by_their_squares() -> None:
     one = Interval(value=1.0, low=math.exp(-0.02), high=math.exp(0.02))
-    both = _mean([one] * 4)
+    both = mean_of([one] * 4)
     assert both is not None and math.isclose(math.log(both.high), 0.01) and math.isclose(math.log(both.low), -0.01)
-    assert _mean([]) is None
+    assert mean_of([]) is None
 
 
 def test_without_a_gpu_it_says_so_and_what_works(cli: Callable[..., Any]) -> None:

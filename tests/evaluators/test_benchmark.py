@@ -16,7 +16,8 @@ from dsl.diagnostics import ProgramError
 from dsl.hardware import hardware
 from dsl.parser import parse
 from evaluators import baselines
-from evaluators.benchmark import Arm, Bench, Benchmark, Entry, Interval, program_entry
+from evaluators.benchmark import Bench, Entry, program_entry
+from evaluators.benchmark_result import Arm, Benchmark, Interval
 from evaluators.device import DeviceFacts
 from evaluators.target import Target, Workload
 from evaluators.targets import BUILTIN, target
