@@ -18,7 +18,7 @@ from typing import Any, Literal
 from sqlalchemy import bindparam, exists, func, literal, select
 
 from archive.claims import join, take
-from archive.database import BUSY_S, Database, now, unpack
+from archive.database import BUSY_S, Database, now, text_name, unpack
 from archive.documents import SCORE_RULE, from_document, plain, search_keys
 from archive.errors import ArchiveError
 from archive.holder import Holder, liveness
@@ -277,6 +277,14 @@ class Archive:
                 .limit(1)
             )
             return with_parents(connection, list(connection.execute(first)))[0]
+
+    def name_for(self, digest: str, text: str) -> str:
+        """The digest; where a candidate with another text has it already, the whole SHA-256 of the text. Verdicts are
+        shared by digest, and of two texts that were made for it 16 digits can be the same."""
+        sha = text_name(text)
+        other = exists().where(candidates.c.digest == digest, candidates.c.text_sha != sha)
+        with self._db.reading() as connection:
+            return sha if connection.execute(select(other)).scalar_one() else digest
 
     def evaluation(self, candidate: Candidate) -> Evaluation | None:
         """All that was found out about a candidate, emitted source included; None where it is not judged yet."""

@@ -153,10 +153,14 @@ def _check_unused(connection: Connection, where: str) -> None:
 
 def put_text(connection: Connection, text: str) -> str:
     """Stores a text once and returns its SHA-256, the key to read it by."""
-    raw = text.encode("utf-8", "replace")
-    name = hashlib.sha256(raw).hexdigest()
+    raw, name = text.encode("utf-8", "replace"), text_name(text)
     connection.execute(insert_new(connection, texts), {"sha256": name, "body": zlib.compress(raw)})
     return name
+
+
+def text_name(text: str) -> str:
+    """The SHA-256 under which a text is stored."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def insert_new(connection: Connection, table: Table) -> Insert:

@@ -373,10 +373,11 @@ class Loop:
             self._writer.unlease(k)
             self._announce(self._history.skip(k))
             return
+        digest = self._archive.name_for(found.digest, proposal.text)
         parents = [self._history.first(p) for p in proposal.parents]
         known = self._writer.add_candidate(
             k,
-            found.digest,
+            digest,
             proposal.text,
             agent=found.agent,
             parents=[p for p in parents if p is not None],
@@ -387,12 +388,12 @@ class Loop:
             prompts=proposal.prompts[:64],
         )
         waiting = _Waiting(
-            k, found.digest, proposal.text, proposal.parents, found.agent, proposal.rationale, proposal.hypothesis
+            k, digest, proposal.text, proposal.parents, found.agent, proposal.rationale, proposal.hypothesis
         )
         self._tell(
             Proposed(
                 k,
-                found.digest,
+                digest,
                 proposal.parents,
                 found.agent,
                 proposal.rationale,

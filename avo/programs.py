@@ -18,4 +18,4 @@ def named(text: str) -> tuple[str, str]:
         program = parse(text)
         return digest(program), print_program(program)
     except (ProgramError, RecursionError):
-        return hashlib.sha256(b"avo raw text\n" + text.encode("utf-8", "replace")).hexdigest()[:16], text
+        return hashlib.sha256(b"avo raw text\n" + text.encode("utf-8", "surrogatepass")).hexdigest()[:16], text

@@ -16,7 +16,7 @@ import pytest
 from loop_parts import HW, TARGET, HashEvaluator, WalkAgent, Watch, program, verdict_on
 
 from archive import Archive, ArchiveError, Held, Spend, deterministic, open_archive
-from avo import judging
+from avo import judging, proposing
 from avo.agents import Brief, Hypothesis, Proposal
 from avo.agents.scripted import ScriptedAgent
 from avo.budget import Budget
@@ -159,6 +159,21 @@ class TestDuplicates:
         assert [c.reused for c in found] == [False, False, False, True, True, False, True]
         assert len({c.evaluation_id for c in found[2:5]}) == 1
         assert [c.committed for c in run.history().all()][3:5] == [False, False]
+
+    def test_texts_that_were_made_to_have_one_digest_share_no_verdict(
+        self, archive: Archive, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A pair for 16 digits is found in seconds: one honest, one not."""
+        real = proposing.named
+        monkeypatch.setattr(proposing, "named", lambda text: ("5" * 16, real(text)[1]))
+        evaluator = HashEvaluator()
+        texts = [program(2, 4), program(3, 4), program(2, 4), "no program"]
+        run = search(archive, ScriptedAgent(texts), evaluator, Budget(steps=4), jobs=2)
+        found = run.candidates[1:]
+        assert set(evaluator.calls) >= set(texts) and set(evaluator.calls.values()) == {1}
+        assert found[0].digest == found[2].digest == "5" * 16 and len({c.digest for c in found}) == 3
+        assert [len(c.digest) for c in found] == [16, 64, 16, 64]
+        assert [c.reused for c in found] == [False, False, True, False]
 
     def test_a_second_run_takes_over_the_verdicts_of_an_equal_judge(self, archive: Archive) -> None:
         first = search(archive, WalkAgent(), HashEvaluator(), Budget(steps=8))
