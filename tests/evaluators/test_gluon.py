@@ -223,6 +223,28 @@ def test_narrow_scores(dtype: str) -> None:
     assert apart(found, attended(*meant, v, keep)[0]) < 4e-3
 
 
+def test_scores_with_a_scale_for_128_tokens() -> None:
+    """The scales of a block are scalars, which meet before they meet a score."""
+    text = SM90.replace("q[b h m d] bf16, k[b g n d] bf16", "q[b h m d] int8, k[b g n d] int8")
+    text = text.replace("v[b g n e] bf16", "v[b g n e] bf16, qs[b h mb] f32, ks[b g nb] f32")
+    text = text.replace("rsqrt(D)", "(qs * ks)").replace(
+        "param causal", "axis mb = m // 128\naxis nb = n // 128\nparam causal"
+    )
+    found = lowered(text)
+    assert found.language == "gluon" and "product2 * (qs * ks2)" in found.source
+    q, k, v = drawn(150, 270, True)
+    kept, meant, whole = [], [], []
+    for x in (q, k):
+        most = torch.nn.functional.pad(x.float().abs().amax(-1), (0, -x.shape[2] % 128))
+        kept.append(most.unflatten(-1, (-1, 128)).amax(-1) / 127)
+        scale = kept[-1].repeat_interleave(128, -1)[..., : x.shape[2], None]
+        whole.append((x.float() / scale).round().to(torch.int8))
+        meant.append(whole[-1].double() * scale.double())
+    right = attended(*meant, v, torch.ones(150, 270, dtype=torch.bool))[0]
+    got = load(found.source, 2).attention(*whole, v, kept[0] / math.sqrt(128), kept[1], False)
+    assert apart(got, right) < 4e-3
+
+
 # -- sm_100: compiled, never run ---------------------------------------------------------------------------------------
 
 SM100 = ALWAYS.replace("m=128 n=128", "m=256 n=64").replace("hold q registers\n", "")
