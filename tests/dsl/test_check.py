@@ -97,7 +97,7 @@ CASES = [
     ("attention_backward", "tile m=64 e=all", "tile m=64 n=64", "b200"),
     ("gemm", "stream k stages=3\n", "split masked\n", "b200"),
     ("gemm", "warps 8", "num_warps 8", "b200"),
-    ("attention", "tile m=128 n=64", "tile m=128 n=al", "b200"),
+    ("softmax", "tile r=1 c=all", "tile r=1 c=al", "b200"),
     ("sla", "stream n stages=3\n", "", "b200"),
     ("sage2pp", "warps 4", "warps 4\n\nschedule s\nwarps 8", "b200"),
     ("mxfp4_gemm", "b[n k] mxfp4", "b[k n] mxfp4", "b200"),
