@@ -98,6 +98,10 @@ class Session:
         """(threads, child processes) of the worker, as the system counts them."""
         return self._worker.family()
 
+    def threads(self) -> dict[int, int]:
+        """Thread -> nanoseconds that it has computed, but for the worker's first."""
+        return self._worker.threads()
+
 
 class WorkerPool:
     """`n` workers of each kind, started in the background when the kind is first used or on `warm`; of the kinds

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _ROOM = 1 << 20  # bytes of outputs beyond twice the widest dtype: a wrong shape is told, a flood is not read
 _MOST = 8  # entries of a list that the child reports
 _AXES = 64  # of an output; torch has no more
+_AT_WORK_NS = 1_000_000  # a thread that computes longer while nothing is asked is at work
 _ENOUGH = 4  # wrong calls, after which the others are not made
 _CALLS_TIME = 3.0  # times the time of one call: what all calls together may take
 
@@ -259,7 +260,8 @@ def _parse(case: _Case, pool: WorkerPool) -> dict[str, Any]:
 def _correctness(case: _Case, pool: WorkerPool) -> dict[str, Any]:
     """Every call of a random plan in one process, each output judged; what is wrong there is tried in a fresh one."""
     _plan(case)
-    case.facts |= {"odd": [], "late": [], "children": 0, "threads": [], "aten": {}, "launches": 0, "state": ""}
+    case.facts |= {"odd": [], "late": [], "children": 0, "threads": [], "at work": 0}
+    case.facts |= {"aten": {}, "launches": 0, "state": ""}
     _play(case, pool)
     cases = [call.row for call in case.calls if call.made]
     wrong = [call for call in case.calls if call.reasons]
@@ -348,7 +350,10 @@ def _play(case: _Case, pool: WorkerPool) -> None:
             call.reasons, call.made = _one(case, session, call, case.facts), True
             # Right numbers have been handed over: what is written now is seen before the next call.
             if call.reasons or call is case.calls[-1]:
+                before = session.threads()
                 case.facts["late"] += _later(case, session)
+                spent = [now - before.get(thread, 0) for thread, now in session.threads().items()]
+                case.facts["at work"] = sum(ns > _AT_WORK_NS for ns in spent)
             threads, children = session.family()
             case.facts["threads"].append(threads)
             case.facts["children"] = max(case.facts["children"], children)

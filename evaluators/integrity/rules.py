@@ -12,7 +12,7 @@ from typing import Any
 
 from evaluators.evaluation import Evaluation, GateResult, Status
 
-SPARE_THREADS = 2  # what grows by more between the first call and the last is looked at
+SPARE_THREADS = 2  # where more compute after a call than these, a person looks
 
 Facts = Mapping[str, Any]
 
@@ -75,10 +75,10 @@ def _decoy(facts: Facts) -> str | None:
 
 
 def _threads(facts: Facts) -> str | None:
-    grown = facts["threads"][-1] - facts["threads"][0] if facts["threads"] else 0
-    if grown <= SPARE_THREADS:
+    """Those that wait are no work: pools outlive a call, torch's own among them."""
+    if facts["at work"] <= SPARE_THREADS:
         return None
-    return f"{grown} more threads after the last call than after the first: work that outlives its call?"
+    return f"{facts['at work']} threads compute after the last call has ended: work that outlives its call?"
 
 
 CLOCKS = 1.5  # what one clock may show of another
@@ -144,7 +144,7 @@ RULES = (
     Rule("work after the end", 1, Status.SUSPICIOUS, ("tails",), _tails, timed=True),
     Rule("clock outside", 1, Status.SUSPICIOUS, ("parent_s", "told_s"), _outside, timed=True),
     Rule("time of the same steps", 1, Status.SUSPICIOUS, ("played",), _forged, timed=True),
-    Rule("threads", 1, Status.SUSPICIOUS, ("threads",), _threads),
+    Rule("threads", 2, Status.SUSPICIOUS, ("at work",), _threads),
 )
 
 

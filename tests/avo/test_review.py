@@ -24,9 +24,9 @@ FACTS = {
 }
 
 
-def evaluation(seconds, status=Status.OK, threads=(1, 1), seen=""):
+def evaluation(seconds, status=Status.OK, at_work=0, seen=""):
     result = WorkloadResult(workload="m=1", work=1e12, floor_s=0.1, bottleneck="matrix", measured_s=seconds)
-    facts = {**FACTS, "threads": list(threads), "rules": rules.applied()}
+    facts = {**FACTS, "threads": [1, 9], "at work": at_work, "rules": rules.applied()}
     gates = (
         GateResult(gate="correctness", passed=True),
         GateResult(gate="integrity", passed=status is Status.OK, evidence=facts, message=seen),
@@ -43,7 +43,7 @@ def store(tmp_path):
             for k, (text, parents, verdict) in enumerate(
                 (
                     ("seed", (), evaluation(2.0)),
-                    ("fast", (0,), evaluation(1.0, Status.SUSPICIOUS, (1, 9), "8 more threads")),
+                    ("fast", (0,), evaluation(1.0, Status.SUSPICIOUS, 8, "8 threads compute")),
                     ("cheat\na\nb\nc\nd", (0,), evaluation(0.5, Status.GAMING, seen="state kept")),
                     ("cheat\na\nb\nc\nd\ne", (0,), evaluation(0.5, Status.GAMING, seen="state kept")),
                     ("child", (2,), evaluation(0.5, Status.GAMING, seen="late write")),
@@ -64,7 +64,7 @@ def avo(store, capsys, *arguments):
 def test_what_is_suspicious_is_in_no_ranking_and_is_shown(store, capsys):
     assert store.best(1).k == 0
     code, told = avo(store, capsys, "review")
-    assert code == 0 and "1/1" in told and "8 more threads" in told and '"launches": 9' in told
+    assert code == 0 and "1/1" in told and "8 threads compute" in told and '"launches": 9' in told
     found = json.loads(avo(store, capsys, "review", "--json")[1])
     assert [f["status"] for f in found] == ["suspicious", "gaming", "gaming", "gaming"]
     assert found[0]["evidence"]["threads"] == [1, 9]

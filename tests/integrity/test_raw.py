@@ -125,6 +125,38 @@ def test_by_default_kernels_have_to_do_the_work(judge):
     assert gate.evidence["rule"] == "library calls" and gate.evidence["rules"] == rules.applied()
 
 
+POOL = """
+import threading
+import time
+
+import numpy as np
+import torch
+
+THREADS = []
+
+
+def body():
+    while True:
+        BODY
+
+
+def run(x):
+    if not THREADS:
+        THREADS.extend(threading.Thread(target=body, daemon=True) for _ in range(6))
+        for thread in THREADS:
+            thread.start()
+    return torch.softmax(x.float(), -1).to(x.dtype)
+"""
+
+
+@pytest.mark.parametrize(("does", "status"), [("time.sleep(0.5)", Status.OK), ("np.ones(1 << 16).sum()", None)])
+def test_threads_that_wait_are_no_work_and_those_that_compute_are(judge, does, status):
+    found = judged(judge, POOL.replace("BODY", does))
+    assert found.status is (status or Status.SUSPICIOUS), found.message
+    if status is None:
+        assert "threads compute after the last call" in found.message
+
+
 def test_a_rule_that_is_new_judges_what_was_recorded(judge, monkeypatch):
     allowed = judged(judge, GOOD)
     facts = allowed.gate("integrity").evidence
