@@ -22,16 +22,12 @@ candidate's time then differs says what an interval of a tenth of a second is wo
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import json
 import math
 import random
 import statistics
-import subprocess
 import sys
 import time
-import types
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -41,6 +37,9 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from kernelbench_harness import FRESH, PROBLEM, beside, commit
 
 from dsl.check import errors
 from dsl.hardware import hardware
@@ -60,10 +59,8 @@ from evaluators.targets import target
 from evaluators.timing import Regime
 
 EXTENT = 4096
-FRESH = 5  # seeds at the size that is timed, as KernelBench's trials
 WITHIN = 0.02
 AVO_MINUTES = 2.0  # of each of avo's passes, at most
-PROBLEM = "KernelBench/level1/1_Square_matrix_multiplication_.py"
 VARIANTS = 9
 PASSES = ("ordinary", "strict", "again")
 BASES = (
@@ -76,14 +73,6 @@ BASES = (
     "tile m=64 n=64 k=64\ngrid m n\norder grouped(8)\nstream k stages=4\nwarps 4\n",
     "tile m=64 n=256 k=32\ngrid m n\norder grouped(8)\nstream k stages=4\nwarps 4\nload tma\n",
 )
-MODEL = """
-
-import torch as _torch
-
-class ModelNew(_torch.nn.Module):
-    def forward(self, A, B):
-        return {entry}(A, B)
-"""
 
 
 def at_4096(extent: int) -> Target:
@@ -222,103 +211,6 @@ def _row(found: Any, text: str, at: float) -> dict[str, Any]:
     return row
 
 
-# KernelBench ----------------------------------------------------------------------------------------------------------
-
-
-def evaluator(checkout: Path) -> Any:
-    """KernelBench's module `eval`, from a checkout; what it needs for language models alone is stood in for."""
-    for name, names in {"dotenv": ("load_dotenv",), "openai": ("OpenAI",), "litellm": ("completion",)}.items():
-        try:
-            __import__(name)
-        except ImportError:
-            stand_in: Any = types.ModuleType(name)
-            for each in names:
-                setattr(stand_in, each, lambda *a, **k: None)
-            sys.modules[name] = stand_in
-    sys.path.insert(0, str(checkout / "src"))
-    from kernelbench import eval as found
-
-    return found
-
-
-def commit(checkout: Path) -> str:
-    """Of the checkout; of a copy, what its file COMMIT says. A copy inside of another repository is not that one."""
-    if (checkout / "COMMIT").is_file():
-        return (checkout / "COMMIT").read_text().strip()
-    command = ["git", "-C", str(checkout), "rev-parse", "--show-toplevel", "HEAD"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-    return said[1] if len(said) == 2 and Path(said[0]).samefile(checkout) else "unknown"
-
-
-def through_kernelbench(checkout: Path, sources: list[dict[str, str]], minutes: float, out: Path) -> None:
-    """In this process, one after another; a line for each as soon as it is known."""
-    import torch
-
-    began = time.monotonic()
-    module = evaluator(checkout)
-    reference = (checkout / PROBLEM).read_text()
-    torch.ones(1, device="cuda")
-    start_s = time.monotonic() - began
-    with out.open("w") as file:
-        file.write(json.dumps({"start_s": round(start_s, 2)}) + "\n")
-        began = time.monotonic()
-        for each in sources:
-            if time.monotonic() - began > 60 * minutes:
-                break
-            one = time.monotonic()
-            row: dict[str, Any] = {"program": each["program"]}
-            with contextlib.redirect_stdout(io.StringIO()):
-                try:
-                    found = module.eval_kernel_against_ref(
-                        reference,
-                        each["source"] + MODEL.format(entry=each["entry"]),
-                        num_correct_trials=FRESH,
-                        num_perf_trials=100,
-                        measure_performance=True,
-                        backend="triton",
-                        precision=torch.bfloat16,
-                        device=torch.device("cuda:0"),
-                    )
-                    row |= {"compiled": found.compiled, "correct": found.correctness, "us": found.runtime * 1e3}
-                    row["stats"] = found.runtime_stats
-                    row["message"] = str(
-                        {k: v for k, v in found.metadata.items() if "error" in k or "issue" in k or "exc" in k}
-                    )[:160]
-                    row["trials"] = found.metadata.get("correctness_trials")
-                except Exception as error:
-                    row |= {"raised": f"{type(error).__name__}: {error}"[:160]}
-            row |= {"seconds": round(time.monotonic() - one, 3), "at_s": round(time.monotonic() - began, 2)}
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-
-
-def beside(checkout: Path, sources: list[dict[str, str]], minutes: float, folder: Path) -> dict[str, Any]:
-    """KernelBench's part in a process of its own: a fault of a candidate ends it, and the next process goes on."""
-    rows: list[dict[str, Any]] = []
-    starts, ends, lost = 0.0, time.monotonic() + 60 * minutes, 0
-    began = time.monotonic()
-    while len(rows) < len(sources) and time.monotonic() < ends:
-        rest, file = sources[len(rows) :], folder / "kernelbench.part.jsonl"
-        listed = folder / "kernelbench.sources.json"
-        listed.write_text(json.dumps(rest))
-        command = [sys.executable, __file__, "--kernelbench", str(checkout), "--sources", str(listed)]
-        command += ["--out", str(file), "--minutes", f"{(ends - time.monotonic()) / 60:.3f}"]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, timeout=max(5.0, ends - time.monotonic() + 30), check=False)
-        lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        if not lines:
-            break
-        starts += lines[0]["start_s"]
-        rows += lines[1:]
-        if len(rows) < len(sources) and time.monotonic() < ends:
-            lost += 1
-            rows.append({"program": sources[len(rows)]["program"], "raised": "its process ended"})
-        for each in (file, listed):
-            each.unlink(missing_ok=True)
-    inside = sum(r.get("seconds", 0.0) for r in rows)
-    return {"rows": rows, "seconds": inside, "start_s": starts, "wall_s": time.monotonic() - began, "lost": lost}
-
-
 # Together -------------------------------------------------------------------------------------------------------------
 
 
@@ -413,11 +305,7 @@ def main() -> int:
     parser.add_argument("--passes", nargs="+", choices=PASSES, default=PASSES)
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--count", type=int, default=len(BASES) * (1 + VARIANTS))
-    parser.add_argument("--sources", type=Path, help=argparse.SUPPRESS)  # KernelBench's part, in its own process
     flags = parser.parse_args()
-    if flags.sources:
-        through_kernelbench(flags.kernelbench, json.loads(flags.sources.read_text()), flags.minutes, flags.out)
-        return 0
     if flags.kernelbench and not (flags.kernelbench / PROBLEM).is_file():
         parser.error(f"{flags.kernelbench} is no checkout of KernelBench: it has no {PROBLEM}")
     wanted = complete(at_4096(64 if flags.simulate else EXTENT))

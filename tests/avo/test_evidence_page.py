@@ -41,10 +41,10 @@ def test_the_page_and_its_figure_are_what_the_data_makes() -> None:
 
 
 def test_the_candidates_of_the_comparison_are_distinct_and_lower(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare = script("kernelbench_compare")
+    compare, harness = script("kernelbench_compare"), script("kernelbench_harness")
     monkeypatch.setattr(compare, "VARIANTS", 1)
     wanted = complete(compare.at_4096(compare.EXTENT))
     found = compare.candidates(wanted)
     assert len(found) == len({digest(parse(text)) for text in found}) == 2 * len(compare.BASES)
     source, entry = compare._source(found[0], wanted)
-    assert f"def {entry}(a, b)" in source and compile(source + compare.MODEL.format(entry=entry), "m", "exec")
+    assert f"def {entry}(a, b)" in source and compile(source + harness.MODEL.format(entry=entry), "m", "exec")
