@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from results_tables import GOALS, named, reached
+from results_tables import GOALS, SEARCHED, named, reached
 
 from avo.benchmark_page import interval
 from evaluators.benchmark_result import Benchmark
@@ -25,12 +25,25 @@ def missing(items: list[dict[str, Any]]) -> list[str]:
                 "than half of what it drew then), so that the first rounds ran at other clocks than the last; ratios "
                 "are paired within rounds"
             )
+        said += cut_short(item, found)
         said += _neighbours(item, found)
         said += _no_limit(item, found)
     for goal in GOALS:
         said += _of_goals(items, *goal)
     said += _never(items)
     return said or ["Nothing that was tried."]
+
+
+def cut_short(item: dict[str, Any], found: Benchmark) -> list[str]:
+    """Sizes that a search's table lacks."""
+    from evaluators.targets import target
+
+    if item.get("part") != SEARCHED:
+        return []
+    job = target(found.target)
+    whole = job.workloads if item["set"] == "public" else job.chosen(item["set"]).workloads
+    left = [w.name for w in whole if w.name not in {r.workload for r in found.rows}]
+    return [f"{named(item)}: the card's time ended before {', '.join(left)}"] if left else []
 
 
 def _never(items: list[dict[str, Any]]) -> list[str]:

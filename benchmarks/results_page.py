@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from prediction_on_run import figures
 from published import published
 from results_champions import champions, rates, sweeps
-from results_missing import missing
+from results_missing import cut_short, missing
 from results_tables import DATA, GOALS, ROOT, SEARCHED, named, over_plain, reached, tables, take
 
 from avo.benchmark_page import conditions, interval, markdown, sustained
@@ -71,7 +71,7 @@ def page(chip: str, items: list[dict[str, Any]], kept: list[tuple[str, list[str]
     lines += ["## What did not work", "", *[f"- {one}" for one in missing(items)], ""]
     notes = DATA / chip / "notes.md"
     if notes.exists():
-        lines += ["## A miss, read from the machine code", "", notes.read_text(encoding="utf-8").strip(), ""]
+        lines += ["## Misses, and why", "", notes.read_text(encoding="utf-8").strip(), ""]
     lines += ["## Prediction", "", *predicted(items), "", *predicted_in_runs(), ""]
     if told := runs():
         lines += ["## Runs of the heuristic from the naive seed", "", *told, ""]
@@ -102,7 +102,9 @@ def _summary(item: dict[str, Any], found: Benchmark) -> str:
     verdicts = []
     for over, ratio, _ in goals:
         got = reached(found, over)
-        verdicts.append("not decided" if got is None else "reached" if got >= ratio else "missed")
+        verdicts.append(
+            "not decided" if got is None or cut_short(item, found) else "reached" if got >= ratio else "missed"
+        )
     ceiling = reached(found, "ceiling")
     sizes = item["set"] + (f", {item['part']}" if item.get("part") else "")
     cells = (
