@@ -22,6 +22,7 @@ candidate's time then differs says what an interval of a tenth of a second is wo
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import random
