@@ -14,6 +14,8 @@ The constants are calibrated by `benchmarks/tolerance.py`: no rejection in 1,000
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +80,66 @@ def form(got_dtype: str, got_shape: tuple[int, ...], dtype: str, shape: tuple[in
     return tuple(reasons)
 
 
+class Figures:
+    """Figures of one output as they come in, each held against its limit: whoever summed them up, here or on a device.
+
+    size: the rms of the right answer. Places are for people, such as "[3, 17]".
+    """
+
+    def __init__(self, dtype: str, size: float) -> None:
+        self._floor, self._tiny, self._size = FLOORS[dtype], TINY[dtype], size
+        self._reasons: list[str] = []
+        self._evidence: dict[str, Any] = {"rms": short(size)}
+
+    def whole(self, ours: float, theirs: float) -> None:
+        """Relative L2 of all, and the honest one's."""
+        allowed = max(HONEST_FACTOR * theirs, self._floor.l2 * self._floor.unit, self._tiny / self._size)
+        self._limit("relative_l2", ours, theirs, allowed, "relative L2 error")
+
+    def largest(self, ours: float, theirs: float, place: str) -> None:
+        """Largest error of an element, and the honest one's."""
+        allowed = max(LARGEST_FACTOR * theirs, self._floor.largest * self._floor.unit * self._size, 2 * self._tiny)
+        self._limit("largest_error", ours, theirs, allowed, "largest error", place)
+
+    def worst(self, name: str, ours: float, theirs: float, median: float, place: str) -> None:
+        """Relative L2 of the worst row, column or block (`name`), that of the honest one's worst, and its median."""
+        allowed = max(
+            ROW_FACTOR * median,
+            HONEST_FACTOR * theirs,
+            self._floor.row * self._floor.unit,
+            self._tiny / (SMALL_ROW * self._size),
+        )
+        self._limit(f"worst_{name}", ours, theirs, allowed, f"worst {name}", place)
+
+    def lean(self, mean: float, deviation: float, count: int, mean_size: float) -> None:
+        """Mean and standard deviation of errors in the direction of the right answer, of so many elements."""
+        chance = deviation / math.sqrt(count)
+        allowed = max(self._floor.bias * self._floor.unit, STANDARD_ERRORS * chance / mean_size, self._tiny / mean_size)
+        self._limit("bias", abs(mean) / mean_size, 0.0, allowed, "errors lean to one side by")
+
+    def verdict(self) -> Verdict:
+        return Verdict(tuple(self._reasons), self._evidence)
+
+    def _limit(self, name: str, value: float, honest: float, allowed: float, what: str, place: str = "") -> None:
+        self._evidence[name] = {"value": short(value), "limit": short(allowed), "honest": short(honest)}
+        if place:
+            self._evidence[name]["at"] = place
+        if not value <= allowed:
+            self._reasons.append(f"{what} {value:.3g}{' at ' + place if place else ''}, limit {allowed:.3g}")
+
+
+def all_zero(largest: float, dtype: str) -> Verdict:
+    """Where the right answer is zero everywhere. largest: of what came, by size."""
+    passed = largest <= 2 * TINY[dtype]
+    said = f"the right answer is zero everywhere; got {largest:.3g}"
+    return Verdict(() if passed else (said,), {"degenerate": True, "largest": short(largest)})
+
+
+def all_zeros(size: float) -> Verdict:
+    """Where nothing but zeros came, and the right answer has an rms of `size`."""
+    return Verdict(("all zeros where the right answer is not",), {"zeros": True, "rms": short(size)})
+
+
 def verdict(got: Array, oracle: Array, honest: Array, dtype: str) -> Verdict:
     """Judge the values of one output of a declared dtype; all three arrays have its shape.
 
@@ -92,71 +154,28 @@ def verdict(got: Array, oracle: Array, honest: Array, dtype: str) -> Verdict:
     finite = np.isfinite(honest) & np.isfinite(oracle)
     got, oracle, honest = (np.where(finite, x, 0.0) for x in (got, oracle, honest))
     tiny = TINY[dtype]
-    floor = FLOORS[dtype]
     error, honest_error = got - oracle, honest - oracle
     size = float(np.sqrt(np.mean(oracle**2))) if oracle.size else 0.0
     if size <= tiny:
-        largest = float(np.max(np.abs(got), initial=0.0))
-        passed = largest <= 2 * tiny
-        return Verdict(
-            () if passed else (f"the right answer is zero everywhere; got {largest:.3g}",),
-            {"degenerate": True, "largest": _short(largest)},
-        )
+        return all_zero(float(np.max(np.abs(got), initial=0.0)), dtype)
     if not np.any(got):
-        return Verdict(("all zeros where the right answer is not",), {"zeros": True, "rms": _short(size)})
-
-    found: list[str] = []
-    evidence: dict[str, Any] = {"rms": _short(size)}
-
-    def limit(name: str, value: float, honest_value: float, allowed: float, what: str, place: str = "") -> None:
-        evidence[name] = {"value": _short(value), "limit": _short(allowed), "honest": _short(honest_value)}
-        if place:
-            evidence[name]["at"] = place
-        if not value <= allowed:
-            found.append(f"{what} {value:.3g}{' at ' + place if place else ''}, limit {allowed:.3g}")
+        return all_zeros(size)
+    figures = Figures(dtype, size)
 
     def l2(e: Array) -> float:
         return float(np.sqrt(np.mean(e**2))) / size
 
-    limit(
-        "relative_l2",
-        l2(error),
-        l2(honest_error),
-        max(HONEST_FACTOR * l2(honest_error), floor.l2 * floor.unit, tiny / size),
-        "relative L2 error",
-    )
-    largest, honest_largest = np.abs(error), float(np.max(np.abs(honest_error)))
+    figures.whole(l2(error), l2(honest_error))
+    largest = np.abs(error)
     where = np.unravel_index(int(np.argmax(largest)), largest.shape)
-    limit(
-        "largest_error",
-        float(largest[where]),
-        honest_largest,
-        max(LARGEST_FACTOR * honest_largest, floor.largest * floor.unit * size, 2 * tiny),
-        "largest error",
-        _place(where),
-    )
+    figures.largest(float(largest[where]), float(np.max(np.abs(honest_error))), place_of(where))
     for name, axis, e, h, o in _slices(error, honest_error, oracle):
         ours, theirs = _relative(e, o, axis, size), _relative(h, o, axis, size)
-        allowed = max(
-            ROW_FACTOR * float(np.median(theirs)),
-            HONEST_FACTOR * float(np.max(theirs)),
-            floor.row * floor.unit,
-            tiny / (SMALL_ROW * size),
-        )
         worst = np.unravel_index(int(np.argmax(ours)), ours.shape)
-        limit(f"worst_{name}", float(ours[worst]), float(np.max(theirs)), allowed, f"worst {name}", _place(worst))
-
+        figures.worst(name, float(ours[worst]), float(np.max(theirs)), float(np.median(theirs)), place_of(worst))
     lean = (got - honest) * np.sign(oracle)
-    mean_size = float(np.mean(np.abs(oracle)))
-    chance = float(np.std(lean)) / np.sqrt(lean.size)
-    limit(
-        "bias",
-        abs(float(np.mean(lean))) / mean_size,
-        0.0,
-        max(floor.bias * floor.unit, STANDARD_ERRORS * chance / mean_size, tiny / mean_size),
-        "errors lean to one side by",
-    )
-    return Verdict(tuple(found), evidence)
+    figures.lean(float(np.mean(lean)), float(np.std(lean)), lean.size, float(np.mean(np.abs(oracle))))
+    return figures.verdict()
 
 
 def _exact(got: Array, oracle: Array) -> Verdict:
@@ -167,7 +186,7 @@ def _exact(got: Array, oracle: Array) -> Verdict:
         return Verdict((), evidence)
     where = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
     return Verdict(
-        (f"{count} of {oracle.size} differ, first at {_place(where)}: {got[where]}, not {oracle[where]}",), evidence
+        (f"{count} of {oracle.size} differ, first at {place_of(where)}: {got[where]}, not {oracle[where]}",), evidence
     )
 
 
@@ -182,7 +201,7 @@ def _mask_reasons(got: Array, honest: Array) -> tuple[str, ...]:
             where = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
             return (
                 f"{int(np.count_nonzero(ours))} {what}, the right answer has {int(np.count_nonzero(theirs))}; "
-                f"first difference at {_place(where)}: got {got[where]:.3g}",
+                f"first difference at {place_of(where)}: got {got[where]:.3g}",
             )
     return ()
 
@@ -202,10 +221,11 @@ def _relative(error: Array, oracle: Array, axis: int, size: float) -> Array:
     return relative
 
 
-def _place(index: tuple[Any, ...]) -> str:
+def place_of(index: Iterable[Any]) -> str:
+    """`[3, 17]`"""
     return "[" + ", ".join(str(int(i)) for i in index) + "]"
 
 
-def _short(value: float) -> float:
+def short(value: float) -> float:
     """Four digits: evidence is read by people and must not differ in noise."""
     return float(f"{value:.4g}")
