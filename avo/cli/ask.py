@@ -7,23 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from avo.cli.options import ArchiveOption, JsonOption, WorkloadOption
+from avo.cli.options import (
+    ArchiveOption,
+    JsonOption,
+    NewEvaluatorOption,
+    NewHwOption,
+    NewTargetOption,
+    ProposedInOption,
+    WorkloadOption,
+)
 
 if TYPE_CHECKING:
     from archive.archive import Archive
 
 
 def ask(
-    run: Annotated[
-        int | None, typer.Option(help="The run to propose in. [default: the newest]", metavar="RUN", min=1)
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Begin a new run for this job: a name, module:NAME or a file.", metavar="TARGET")
-    ] = None,
-    hw: Annotated[str | None, typer.Option(help="The chip of a new run. [default: b200]", metavar="CHIP")] = None,
-    evaluator: Annotated[
-        str | None, typer.Option(help="Who judges a new run. [default: local]", metavar="EVALUATOR")
-    ] = None,
+    run: ProposedInOption = None,
+    target: NewTargetOption = None,
+    hw: NewHwOption = None,
+    evaluator: NewEvaluatorOption = None,
     language: Annotated[
         str | None, typer.Option(help="Of a new run: avo, or python for raw Triton.", metavar="LANGUAGE")
     ] = None,

@@ -7,20 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from avo.cli.options import ArchiveOption, WorkloadOption
+from avo.cli.options import (
+    ArchiveOption,
+    NewEvaluatorOption,
+    NewHwOption,
+    NewTargetOption,
+    ProposedInOption,
+    WorkloadOption,
+)
 
 
 def mcp(
-    run: Annotated[
-        int | None, typer.Option(help="The run to propose in. [default: the newest]", metavar="RUN", min=1)
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Begin a new run for this job: a name, module:NAME or a file.", metavar="TARGET")
-    ] = None,
-    hw: Annotated[str | None, typer.Option(help="The chip of a new run. [default: b200]", metavar="CHIP")] = None,
-    evaluator: Annotated[
-        str | None, typer.Option(help="Who judges a new run. [default: local]", metavar="EVALUATOR")
-    ] = None,
+    run: ProposedInOption = None,
+    target: NewTargetOption = None,
+    hw: NewHwOption = None,
+    evaluator: NewEvaluatorOption = None,
     workload: WorkloadOption = None,
     by: Annotated[str, typer.Option(help="Who proposes, as it is recorded.", metavar="NAME")] = "outside",
     knowledge: Annotated[

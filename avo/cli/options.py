@@ -22,6 +22,18 @@ WorkloadOption = Annotated[
         metavar="k=v,...|SET",
     ),
 ]
+# Of the verbs through which somebody from outside proposes: the run that is there, or a new one.
+ProposedInOption = Annotated[
+    int | None, typer.Option("--run", help="The run to propose in. [default: the newest]", metavar="RUN", min=1)
+]
+NewTargetOption = Annotated[
+    str | None,
+    typer.Option("--target", help="Begin a new run for this job: a name, module:NAME or a file.", metavar="TARGET"),
+]
+NewHwOption = Annotated[str | None, typer.Option("--hw", help="The chip of a new run. [default: b200]", metavar="CHIP")]
+NewEvaluatorOption = Annotated[
+    str | None, typer.Option("--evaluator", help="Who judges a new run. [default: local]", metavar="EVALUATOR")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 
 
