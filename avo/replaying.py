@@ -17,7 +17,6 @@ from archive.records import Candidate, Exchange
 from avo.agents.protocol import Agent, Brief, Proposal
 from avo.errors import HarnessUnavailable, UserMistake
 from avo.outside import AGENT as OUTSIDE
-from avo.programs import named
 from evaluators.evaluation import Evaluation, Score, Status
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class RecordedVerdicts:
     the compiler is asked again."""
 
     def __init__(self, verdicts: dict[str, Evaluation], key: str, look: Callable[[], Any]) -> None:
-        """verdicts: by digest. key: of the judge whose verdicts they are. look: makes what predicts them."""
+        """verdicts: by text. key: of the judge whose verdicts they are. look: makes what predicts them."""
         self.key = f"the record of {key}"
         self._verdicts = verdicts
         self._look = look
@@ -72,7 +71,7 @@ class RecordedVerdicts:
         self._lock = threading.Lock()
 
     def evaluate(self, text: str, target: Target, hardware: Hardware) -> Evaluation:
-        found = self._verdicts.get(named(text)[0])
+        found = self._verdicts.get(text)
         why = "not in the record"
         return found or Evaluation(status=Status.NOT_RECORDED, mode="none", unit=target.unit, message=why)
 
@@ -153,7 +152,7 @@ def _measured(store: Archive, run: int, found: list[Candidate], config: RunConfi
     """The verdicts of the run where any was measured."""
     from avo import plugins
 
-    verdicts = {c.digest: e for c in found if (e := store.evaluation(c)) is not None}
+    verdicts = {c.text: e for c in found if (e := store.evaluation(c)) is not None}
     if not any(e.mode == "measured" for e in verdicts.values()):
         return None
 
