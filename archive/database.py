@@ -176,9 +176,18 @@ def as_stored(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+_LONGEST = 64 << 20  # bytes of a text: no program, source or conversation comes near it
+
+
 def unpack(body: bytes | None) -> str:
     """The text that was packed. Raises ArchiveError where the bytes are not what was written."""
+    if body is None:
+        return ""
     try:
-        return "" if body is None else zlib.decompress(body).decode("utf-8")
+        packed = zlib.decompressobj()
+        text = packed.decompress(body, _LONGEST)
+        if not packed.eof:
+            raise zlib.error("it has no end, or not within 64 MiB")
+        return text.decode("utf-8")
     except (zlib.error, UnicodeDecodeError) as error:
         raise ArchiveError("a text in this archive is damaged; `avo archive check` says which") from error

@@ -115,6 +115,21 @@ def _writable(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
+def _insist_plain(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises ArchiveError for a file that does more than keep rows. A trigger runs whenever a verdict is written, a
+    view or a computed column whenever one is read: whoever made the file decides then what the verdict is."""
+    connection.execute("PRAGMA trusted_schema=OFF")
+    found = "SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'"
+    acting = connection.execute(found).fetchone()
+    if acting is None:
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            kinds = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
+            acting = acting or next((("computed column", f"{table}.{n}") for n, hidden in kinds if hidden), None)
+    if acting is not None:
+        raise ArchiveError(f"{path} has a {acting[0]} '{acting[1]}', which no archive of avo's has: it is not opened")
+
+
 def _engine(path: Path, mode: str, begin: str, busy_s: float) -> Engine:
     uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
     engine = create_engine(
@@ -128,6 +143,7 @@ def _engine(path: Path, mode: str, begin: str, busy_s: float) -> Engine:
     @event.listens_for(engine, "connect")
     def _connected(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves: the driver's own rules would do it too late
+        _insist_plain(connection, path)
         if mode != "rwc":
             return
         found = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]

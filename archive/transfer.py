@@ -32,6 +32,7 @@ _HOLDER = ("holder", "token", "beat", "beat_at")  # of `runs`: which process wri
 # Two runs with the same values here are one run: created at the same microsecond, for the same search.
 _IDENTITY = ("created_at", "target", "hardware", "agent", "seed", "jobs", "judge", "config")
 _BATCH = 500
+_IMPORTED = ".imported"
 
 
 @dataclass
@@ -73,15 +74,17 @@ def _as_json(table: Table, row: Mapping[Any, Any]) -> dict[str, Any]:
     return found
 
 
-def import_archive(archive: Archive, lines: Iterable[str], name: str) -> Imported:
-    """Adds what `export_archive` wrote, all or nothing. name: of the file, for messages.
+def import_archive(archive: Archive, lines: Iterable[str], name: str, *, trusted: bool = False) -> Imported:
+    """Adds what `export_archive` wrote, all or nothing. name: of the file, for messages. trusted: its verdicts are as
+    good as those that were found here, and new runs share them; else they hold for the runs that they come with alone,
+    for whoever wrote the file may have written anything.
 
     An empty archive becomes equal to the exported one. Elsewhere new runs get the next free numbers, a run that is
     there already is left alone, and a verdict that is there already is shared, as it is among runs of one archive.
     Raises ArchiveError with the line for a file that is not whole, or is of another version.
     """
     with archive.database.writing() as connection:
-        reader = _Reader(connection, name)
+        reader = _Reader(connection, name, trusted)
         reader.read(lines)
         archive.database.renumber(connection)
     return reader.done
@@ -90,9 +93,10 @@ def import_archive(archive: Archive, lines: Iterable[str], name: str) -> Importe
 class _Reader:
     """Rows on their way in: their numbers are kept where they are free, and follow the rows that they refer to."""
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: Connection, name: str, trusted: bool) -> None:
         self.connection = connection
         self.name = name
+        self.trusted = trusted
         self.done = Imported(rows=dict.fromkeys(_PLACE, 0))
         self.numbers: dict[str, dict[int, int]] = {t.name: {} for t in _ORDER if "id" in t.c}
         self.free = {t: 1 + self._count(_ORDER[_PLACE[t]].c.id) for t in self.numbers}
@@ -177,6 +181,8 @@ class _Reader:
                 raise ValueError("its text does not have the SHA-256 that it is stored under")
             return {"sha256": row["sha256"], "body": zlib.compress(raw)}
         made = {c.name: self._value(c, row[c.name]) for c in table.columns if not (table is runs and c.name in _HOLDER)}
+        if "judge" in made and not self.trusted:
+            made["judge"] = imported(made["judge"])
         if table is runs and self._known_run(row["id"], made):
             return None
         if table is evaluations and self._known_verdict(row["id"], made):
@@ -204,7 +210,9 @@ class _Reader:
         return value
 
     def _known_run(self, number: int, made: Mapping[str, Any]) -> bool:
-        same = (runs.c[name] == made[name] for name in _IDENTITY)
+        same = [runs.c[name] == made[name] for name in _IDENTITY if name != "judge"]
+        judges = (made["judge"], made["judge"].removesuffix(_IMPORTED), imported(made["judge"]))
+        same.append(runs.c.judge.in_(judges))
         found = self.connection.execute(select(runs.c.id).where(*same).limit(1)).scalar()
         if found is not None:
             self.done.known[number] = found
@@ -241,6 +249,13 @@ class _Reader:
 
     def _bad(self, count: int, what: str) -> ArchiveError:
         return ArchiveError(f"{self.name}, line {count}: {what}. Nothing was imported")
+
+
+def imported(judge: str) -> str:
+    """The judge's name (or that of its promotions) for verdicts that came with a file: no run that begins here has it.
+    Runs that came with them go on under it."""
+    name, slash, more = judge.partition("/")
+    return f"{name.removesuffix(_IMPORTED)}{_IMPORTED}{slash}{more}"
 
 
 def _refers_to(column: Column[Any]) -> str | None:

@@ -28,7 +28,8 @@ def check(where: ArchiveOption = None, as_json: JsonOption = False) -> None:
         if as_json:
             show_json({"archive": store.where, "whole": not faults, "faults": faults})
         else:
-            say("\n".join(faults) if faults else f"{store.where} is whole")
+            whole = f"{store.where} is whole; that a verdict is true, `avo reproduce` alone can tell"
+            say("\n".join(faults) if faults else whole)
     raise typer.Exit(1 if faults else 0)
 
 
@@ -60,9 +61,13 @@ def export(
 def load(
     path: Annotated[str, typer.Argument(help="A file that `export` wrote; - is stdin.", metavar="FILE")],
     where: ArchiveOption = None,
+    trust: Annotated[bool, typer.Option("--trust", help="New runs share its verdicts, as if found here.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Add the runs of a file to an archive, or make one of it. All or nothing.
+
+    Its verdicts hold for its own runs alone: a new run judges anew, for anything can stand in a file.
+    With `--trust` they are shared, as among runs of one archive.
 
     Example: avo archive import runs.jsonl --archive all.db
     """
@@ -73,7 +78,7 @@ def load(
     from avo.files import lines_of
 
     with lines_of(path) as lines, open_archive(where or DEFAULT_ARCHIVE) as store:
-        done = import_archive(store, lines, path)
+        done = import_archive(store, lines, path, trusted=trust)
         name = store.where
     if as_json:
         show_json({"archive": name, "runs": done.runs, "known": done.known, "rows": done.rows})

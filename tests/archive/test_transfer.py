@@ -14,8 +14,9 @@ from archive_parts import bad, ok
 from archive import Archive, ArchiveError, Held, Hypothesis, Spend, open_archive
 from archive.documents import SCORE_RULE
 from archive.tables import metadata
-from archive.transfer import export_archive, import_archive
+from archive.transfer import export_archive, import_archive, imported
 from archive.upkeep import check_archive, collect
+from evaluators.evaluation import Status
 
 
 def fill(archive: Archive, seed: int = 3, judge: str = "judge", hold: bool = False) -> int:
@@ -70,22 +71,38 @@ def test_an_empty_archive_becomes_equal(full: Archive, tmp_path: Path) -> None:
     lines = exported(full)
     assert all(rows(full).values()), "every table has a row, so none escapes this test"
     with open_archive(tmp_path / "copy.db") as copy:
-        done = import_archive(copy, lines, "full.jsonl")
+        done = import_archive(copy, lines, "full.jsonl", trusted=True)
         assert (done.runs, done.known) == ({1: 1, 2: 2}, {})
         assert rows(copy) == rows(full)
         assert exported(copy) == lines
         assert check_archive(copy) == []
-        again = import_archive(copy, lines, "full.jsonl")
+        again = import_archive(copy, lines, "full.jsonl", trusted=True)
         assert (again.runs, again.known) == ({}, {1: 1, 2: 2}) and not any(again.rows.values())
         assert rows(copy) == rows(full)
         with copy.claim(1) as writer:  # it can be gone on with
             writer.record_evaluation(2, ok(0.5))
 
 
+def test_verdicts_of_somebody_s_file_hold_for_its_own_runs_alone(full: Archive, tmp_path: Path) -> None:
+    with open_archive(tmp_path / "copy.db") as copy:
+        import_archive(copy, exported(full), "full.jsonl")
+        shown = copy.candidates(1)[0]
+        assert shown.status is Status.OK and copy.best(1) is not None
+        assert copy.run(1).judge == imported(full.run(1).judge)
+        mine = fill(copy, seed=5)  # the same judge, the same programs
+        theirs, here = copy.candidates(1)[0].evaluation_id, copy.candidates(mine)[0].evaluation_id
+        assert theirs != here
+        again = import_archive(copy, exported(full), "full.jsonl")
+        assert again.known == {1: 1, 2: 2} and not any(again.rows.values())
+        with copy.claim(1) as writer:  # it can be gone on with
+            writer.record_evaluation(2, ok(0.5))
+        assert check_archive(copy) == []
+
+
 def test_numbers_that_are_taken_are_changed_and_references_follow(full: Archive, tmp_path: Path) -> None:
     with open_archive(tmp_path / "mine.db") as mine:
         fill(mine, seed=9)
-        done = import_archive(mine, exported(full), "full.jsonl")
+        done = import_archive(mine, exported(full), "full.jsonl", trusted=True)
         assert done.runs == {1: 2, 2: 3}
         assert check_archive(mine) == []
         for theirs, ours in done.runs.items():
@@ -108,7 +125,7 @@ def test_a_run_that_is_being_written_is_exported_as_interrupted(tmp_path: Path) 
     with open_archive(tmp_path / "live.db") as live, open_archive(tmp_path / "copy.db") as copy:
         fill(live, hold=True)
         assert live.run(1).state == "running"
-        import_archive(copy, exported(live), "live.jsonl")
+        import_archive(copy, exported(live), "live.jsonl", trusted=True)
         assert copy.run(1).state == "interrupted"
 
 
@@ -142,7 +159,7 @@ def test_keys_by_another_rule_are_computed_anew(full: Archive, tmp_path: Path) -
     lines[0] = json.dumps({**head, "score_rule": 0}) + "\n"
     lines = [line.replace('"headroom":', '"headroom":9,"was":') for line in lines]
     with open_archive(tmp_path / "copy.db") as copy:
-        import_archive(copy, lines, "full.jsonl")
+        import_archive(copy, lines, "full.jsonl", trusted=True)
     with open_archive(tmp_path / "copy.db") as copy:
         assert rows(copy)["evaluations"] == rows(full)["evaluations"]
 
@@ -207,7 +224,7 @@ def test_a_promotion_travels_and_is_kept_while_its_candidate_is(tmp_path: Path) 
         lines = exported(archive)
         assert collect(archive, (run.id,)).verdicts == 2
     with open_archive(tmp_path / "b.db") as other:
-        import_archive(other, lines, "lines")
+        import_archive(other, lines, "lines", trusted=True)
         assert other.promotions(1)["a" * 16] == ok(0.6)
 
 

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from archive_parts import ok
 from sqlalchemy import Connection, text
 
 from archive import Archive, ArchiveError, Held, Hypothesis, Spend, migrations, open_archive
+from archive.database import unpack
 from archive.documents import SCORE_RULE
 from evaluators.evaluation import Status, score
 
@@ -306,3 +308,29 @@ class TestPermissions:
         for readonly in (True, False):
             with pytest.raises(ArchiveError, match="may not be opened by this user"):
                 open_archive(locked_out, readonly=readonly)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER helper AFTER INSERT ON documents BEGIN UPDATE evaluations SET status = 'ok'; END",
+        "CREATE VIEW other AS SELECT 'ok' AS status",
+        "ALTER TABLE evaluations ADD COLUMN better TEXT AS ('ok')",
+    ],
+)
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_file_that_does_more_than_keep_rows_is_not_opened(tmp_path: Path, statement: str, readonly: bool) -> None:
+    path = tmp_path / "a.db"
+    open_archive(path).close()
+    with sqlite3.connect(path) as raw:
+        raw.execute(statement)
+    raw.close()
+    with pytest.raises(ArchiveError, match="which no archive of avo's has"):
+        open_archive(path, readonly=readonly)
+
+
+def test_a_text_that_unpacks_to_more_than_any_program_is_damaged() -> None:
+    assert unpack(zlib.compress(b"x" * 1000)) == "x" * 1000
+    for body in (zlib.compress(bytes(65 << 20)), zlib.compress(b"x" * 1000)[:-6], b""):
+        with pytest.raises(ArchiveError, match="is damaged"):
+            unpack(body)
