@@ -95,7 +95,7 @@ def raising(x: torch.Tensor, w: torch.Tensor, power: int = 1) -> torch.Tensor:
         (mine(raising), r"the reference raised RuntimeError on r=6,c=10,power=1: no such op \(.*test_loading.py, line"),
         (mine(lambda x, w, power: x * float("nan")), "the reference returns NaN in y"),
         (mine(lambda x, w, power: (x * w).sum(-1)), r"y has shape \[6, 10\], the reference \[6\]"),
-        (mine(lambda x, w, power: (x, w)), r"returns 2 tensors, the program has 1 outputs \(y\)"),
+        (mine(lambda x, w, power: (x, w)), r"returns 2 tensors, the program has 1 output \(y\)"),
         (mine(lambda x, w, power: 3.0), "must return a tensor or a tuple of them, not float"),
         (mine(lambda x, w: x * w), "the reference raised TypeError"),
         (mine(lambda x, w, power: x * w * 1.001), "the seed program does not compute what the reference does"),
