@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from dsl.lowering.lowered import Launch
+from evaluators.complaints import clean_error, heard, telling_lines
 from evaluators.failures import Crash, TaskError
 from evaluators.machine import (
     MachineCode,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from evaluators.pool import WorkerPool
 
 FORMATS = ("ttir", "ttgir", "llir", "ptx", "sass", "amdgcn")
-_MAX_ERROR_LINES = 12
 
 
 # -- the parent's side -------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class Compiler:
         except TaskError as error:
             return error
         except Crash as crash:  # LLVM gives up by abort(); its last words say on what
-            words = "; ".join(_telling_lines(crash.log)[:2])
+            words = "; ".join(telling_lines(crash.log)[:2])
             raise Crash(f"the compiler crashed: {words}" if words else crash.message, crash.log) from None
         try:
             return MachineCode.model_validate(reply.result)
@@ -221,7 +221,7 @@ def _build(request: dict[str, Any]) -> Any:
         elif type_.startswith(("*", "i", "u")) or (type_ == "constexpr" and _lists_constexprs()):
             aligned[(place,)] = []  # says nothing, but the JIT's cache key has it: a launch finds what is compiled here
     kind = _source_kind(function)
-    with _told() as told:
+    with heard() as told:
         try:
             # By keyword: the order and the defaults of these have moved between versions.
             code = triton.compile(
@@ -366,65 +366,3 @@ def _kernel(module: ModuleType, name: str) -> Any:
         known = [key for key, value in vars(module).items() if isinstance(bare(value), JITFunction)]
         raise CandidateError(f"the source has no @triton.jit function {name!r}; it has {', '.join(known) or 'none'}")
     return function
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[Any]:
-    """Gives a function that returns what was written to stderr so far: MLIR and LLVM complain there, from C++."""
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as file:
-        kept = os.dup(2)
-        os.dup2(file.fileno(), 2)
-
-        def told() -> str:
-            sys.stderr.flush()
-            file.seek(0)
-            return file.read(1 << 20).decode("utf-8", "replace")
-
-        try:
-            yield told
-        finally:
-            text = told()
-            os.dup2(kept, 2)
-            os.close(kept)
-            with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(text[-4096:])
-
-
-def clean_error(error: BaseException, told: str, source: str) -> str:
-    """The lines of a compiler's complaint that tell a person something: no traceback, no paths, no dump of the IR.
-
-    Triton's front end gives the place in the source and the reason; the passes and ptxas complain on stderr (`told`).
-    """
-    placed = None
-    while True:  # from the kernel down to the function that it calls, and to what went wrong there
-        if getattr(error, "node", None) is not None and isinstance(getattr(error, "src", None), str):
-            placed = error
-        if error.__cause__ is None:
-            break
-        error = error.__cause__
-    message = str(error)
-    lines = [line.rstrip() for line in message.splitlines() if line.strip()]
-    if placed is not None:
-        # The front end's message is the place, the source down to a caret, then the reason.
-        carets = [i for i, line in enumerate(lines) if re.fullmatch(r"\s*\^", line)]
-        reasons = lines[carets[-1] + 1 :] if carets else lines
-        function, row = placed.src, placed.node.lineno  # type: ignore[attr-defined]
-        first = source[: max(0, source.find(function))].count("\n")
-        code = (function.splitlines()[row - 1 : row] or [""])[0].strip()
-        lines = [f"line {first + row}: {code}", *(reasons or [type(error).__name__])]
-    elif telling := _telling_lines(f"{told}\n{message}"):
-        lines = telling
-    lines = [re.sub(r"(/[\w.+-]+)+/([\w.+-]+)", r"\2", line.strip()) for line in lines]
-    if isinstance(error, AssertionError) and not lines:
-        lines = ["an assertion of the compiler failed"]
-    return "\n".join(line[:400] for line in lines[:_MAX_ERROR_LINES]) or f"the compiler refused: {error!r}"
-
-
-def _telling_lines(text: str) -> list[str]:
-    """Distinct lines with an error in them."""
-    marks = re.compile(
-        r"\berror\b|\bfatal\b|LLVM ERROR|Assertion|out of resource|not supported|unsupported", re.IGNORECASE
-    )
-    lines = [line.strip() for line in text.splitlines() if marks.search(line) and "#loc" not in line]
-    return list(dict.fromkeys(line for line in lines if not line.startswith(("Fatal Python error", "#"))))

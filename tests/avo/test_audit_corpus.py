@@ -45,7 +45,7 @@ def test_both_rates_and_the_misjudged(corpus, capsys):
     assert [j["name"] for j in found["judged"] if not j["as_wanted"]] == ["config_cache"]
     (corpus / "corpus.toml").write_text(LISTING.replace(', torch = "glue"', ""))
     code, told = audit(capsys, corpus)
-    assert code == 0 and "1 of 1 attacks stopped (1 mechanisms), 2 of 2 honest kernels passed" in told
+    assert code == 0 and "1 of 1 attack stopped (1 mechanism), 2 of 2 honest kernels passed" in told
 
 
 def test_a_folder_that_is_no_corpus(tmp_path, corpus, capsys):
