@@ -92,6 +92,20 @@ def _libraries() -> list[tuple[str, ...]]:
     return rows
 
 
+def library_losses() -> list[str]:
+    """Tables whose best programs are slower than the best library."""
+    lines = []
+    for path in sorted(BENCH.glob("*.json")):
+        item = json.loads(path.read_text(encoding="utf-8"))
+        found = Benchmark.model_validate(item["benchmark"])
+        ratio = found.dispatched()
+        if ratio is not None and ratio.value < 1:
+            whose = "programs that `avo evolve` found" if item.get("part") == "search" else "schedules set by hand"
+            sizes = item["set"] + (f", {item['part']}" if item.get("part") not in (None, "", "search") else "")
+            lines.append(f"- {found.target} ({sizes}), {whose}: {shown(ratio)} of the best library, {found.date[:10]}.")
+    return lines
+
+
 def _efficiency() -> list[tuple[str, ...]]:
     path = DATA / "search_on_tables.json"
     if not path.exists():

@@ -21,7 +21,7 @@ from evaluators.recorded import Table, read_tables
 from evaluators.timing import bootstrap
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from evidence_claims import claims_part
+from evidence_claims import claims_part, library_losses
 from evidence_peers import faults_part, helion_part, kernelbench_part, peer_losses
 
 HERE = Path(__file__).resolve().parent
@@ -297,7 +297,8 @@ def losses_part(tables: list[Table]) -> list[str]:
                 )
     lines += [
         "- A prediction of a kernel far from the best may be wrong by half (the product of 16 rows).",
-        "- The results beside libraries, with what was missed there, are on [the page of the H200](h200.md).",
+        *library_losses(),
+        "- Why, and what else was missed: [the page of the H200](h200.md). With warps in roles most of these are won there; the tall products are not.",
         *search_losses(),
         *peer_losses(),
         "",
