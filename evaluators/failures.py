@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 from evaluators.evaluation import Status
@@ -51,3 +52,13 @@ class Unavailable(WorkerFailure):
     """The harness's fault: no worker could be started, the pool was closed, or the task itself is broken."""
 
     status = Status.UNAVAILABLE
+
+
+def gist(message: str) -> str:
+    """Of a message with lines the one that says what went wrong: the first, after the place in the source. What comes
+    behind it is detail (a CUDA error ends in four lines of advice)."""
+    lines = [line for line in message.splitlines() if line.strip()]
+    return next((line for line in lines if not _PLACE.match(line)), lines[-1] if lines else "it failed")
+
+
+_PLACE = re.compile(r"line \d+: ")

@@ -26,7 +26,7 @@ from dsl.work import Work, work
 from evaluators.contract import breaches
 from evaluators.equivalence import Meaning, compare
 from evaluators.evaluation import Status, WorkloadResult
-from evaluators.failures import TaskError, Unavailable, WorkerFailure
+from evaluators.failures import TaskError, Unavailable, WorkerFailure, gist
 from evaluators.inputs import Array, decode, draw_inputs, encode, extents, generator, pairings
 from evaluators.machine import MachineCode, check_fits
 from evaluators.oracle import answers
@@ -235,7 +235,7 @@ def correctness_gate(case: Case, bench: Bench) -> Evidence:
             row["reasons"] = [said]
             # an error of its own in the run is as wrong as a wrong number
             status = failure.status or Status.INCORRECT
-            raise Rejected(status, f"{workload.name}: {said.splitlines()[-1]}", {"cases": cases}) from None
+            raise Rejected(status, f"{workload.name}: {gist(said)}", {"cases": cases}) from None
         if reasons:
             row["reasons"] = reasons
     if wrong := [row for row in cases if "reasons" in row]:

@@ -217,7 +217,7 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
         except BaseException as error:  # SystemExit of a candidate too
             if "DefaultCPUAllocator" in str(error):
                 raise MemoryError from None
-            raise CandidateError(f"{_complaint(error, _State.path)}{_forbidden(error)}") from None
+            raise CandidateError(_complaint(error, _State.path)) from None
     outputs = returned(result)
     odd = [f"output {i} is {_kind(o)}, no plain tensor" for i, o in enumerate(outputs) if not _plain(o)]
     if odd:
@@ -329,15 +329,6 @@ def returned(result: Any) -> list[Any]:
             where = f" as output {i}" if isinstance(result, tuple | list) else ""
             raise CandidateError(f"{ENTRY} returned {said}{where}; it has to return the output tensors"[:400])
     return outputs
-
-
-def _forbidden(error: BaseException) -> str:
-    """What else is to be said of an error that is the sandbox's doing."""
-    while not isinstance(error, PermissionError):
-        if error.__cause__ is None:
-            return ""
-        error = error.__cause__
-    return " (the sandbox: no sockets, no processes, no files outside of the folder for temporary ones)"
 
 
 def _kind(output: Any) -> str:

@@ -140,3 +140,4 @@ def _own_chance() -> None:
     np.random.seed()  # the old generator, which candidates may use
     torch.seed()
     torch.set_num_threads(1)  # torch makes its pool anew after a fork: here, before two threads ask for it at once
+    torch.set_num_threads = lambda nthreads: None  # a pool that idles would look like work that outlives its call

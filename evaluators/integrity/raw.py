@@ -27,7 +27,7 @@ from dsl.meaning import evaluate
 from dsl.syntax import Program
 from evaluators.cpu import _BYTES, Output
 from evaluators.evaluation import Evaluation, GateResult, Status, WorkloadResult
-from evaluators.failures import Crash, TaskError, Timeout, Unavailable, WorkerFailure
+from evaluators.failures import Crash, TaskError, Timeout, Unavailable, WorkerFailure, gist
 from evaluators.gates import Rejected, _contiguous
 from evaluators.inputs import DISTRIBUTIONS, Array, decode, draw_inputs, encode, extents, generator, pairings
 from evaluators.integrity import rules, sandbox
@@ -46,6 +46,7 @@ _ROOM = 1 << 20  # bytes of outputs beyond twice the widest dtype: a wrong shape
 _MOST = 8  # entries of a list that the child reports
 _AXES = 64  # of an output; torch has no more
 _AT_WORK_NS = 1_000_000  # a thread that computes longer while nothing is asked is at work
+_ONE_BY_ONE = "; without a device the programs of a launch run one after another: one that waits for another never ends"
 _ENOUGH = 4  # wrong calls, after which the others are not made
 _CALLS_TIME = 3.0  # times the time of one call: what all calls together may take
 
@@ -121,7 +122,10 @@ class RawEvaluator:
                 return evaluation(Status.UNAVAILABLE, f"{name}: {failure.message}")
             except WorkerFailure as failure:
                 found.append(_result(name, False, failure.message, {}, began))
-                return evaluation(failure.status or Status.CRASH, f"{name}: {failure.message}")
+                said = f"{name}: {failure.message}"
+                if isinstance(failure, Timeout) and self._mode == "none":
+                    said += _ONE_BY_ONE
+                return evaluation(failure.status or Status.CRASH, said)
             except (OSError, MemoryError, ImportError) as trouble:
                 return evaluation(Status.UNAVAILABLE, f"{name}: {type(trouble).__name__}: {trouble}")
             found.append(_result(name, True, "", evidence, began))
@@ -426,7 +430,7 @@ def _taped(case: _Case, session: Session, asked: dict[str, Any], blobs: Sequence
     try:
         reply = session.call("raw_tape", asked, blobs, case.timeout)
     except TaskError as error:
-        raise _NotTaped(_said(error.message)[-1]) from None
+        raise _NotTaped(_raised(error.message)) from None
     tape = reply.result.get("tape")
     if not isinstance(tape, dict):
         raise _NotTaped(str(reply.result.get("missing"))[:200])
@@ -489,7 +493,7 @@ def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost
         asked |= {"inplace": sorted(case.target.inplace.values()), "ghost": ghost, "most": most}
         reply = session.call("raw_run", asked, blobs, case.timeout, most)
     except TaskError as error:
-        return [_said(error.message)[-1]]
+        return [_raised(error.message)]
     try:
         facts = _Facts.read(reply)
     except (
@@ -518,6 +522,17 @@ def _later(case: _Case, session: Session) -> list[int]:
         return [_whole(i) for i in reply.result["late"][:_MOST]]
     except (LookupError, TypeError, ValueError, ArithmeticError):
         raise Crash("the candidate's process answered nonsense", reply.log) from None
+
+
+def _raised(message: str) -> str:
+    """What went wrong in a call, in a line. An exception's own words are the candidate's, and are quoted as such."""
+    line = gist("\n".join(_said(message)))
+    kind, colon, words = line.partition(": ")
+    if not (colon and kind.isidentifier()):
+        return line
+    quoted = words.replace('"', "'")
+    forbidden = " (the sandbox: no sockets, no processes, no files but in its own folder)"
+    return f'it raised {kind}: "{quoted}"{forbidden if kind == "PermissionError" else ""}'
 
 
 def _said(message: str) -> list[str]:

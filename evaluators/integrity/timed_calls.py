@@ -18,7 +18,7 @@ from evaluators.failures import Crash, TaskError, Unavailable, WorkerFailure
 from evaluators.gates import Rejected
 from evaluators.inputs import DISTRIBUTIONS, Array, decode, extents
 from evaluators.integrity import raw
-from evaluators.integrity.raw import _Case, _said, right
+from evaluators.integrity.raw import _Case, _raised, right
 from evaluators.integrity.timed_inputs import TimedInputs
 from evaluators.oracle import Answer
 from evaluators.places import placed
@@ -254,7 +254,7 @@ class Sized:
         try:
             return self._session.call(task, payload, blobs, self._case.timeout, most)
         except TaskError as error:
-            said = _said(error.message)[-1]
+            said = _raised(error.message)
             raise Rejected(Status.INCORRECT, f"at a timed size, {self._workload.name}: {said}", {}) from None
 
     def _right(self, places: Array) -> Mapping[str, Answer]:

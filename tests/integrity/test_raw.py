@@ -81,6 +81,11 @@ def test_what_does_not_start_is_told_by_name(judge):
         pytest.param(
             "return torch.sparse_coo_tensor(size=x.shape)", Status.GAMING, "disguised", marks=pytest.mark.slow
         ),
+        (
+            "raise RuntimeError('an illegal access\\nsome advice\\nmore advice')",
+            Status.INCORRECT,
+            'RuntimeError: "an illegal access"',
+        ),
         pytest.param("import asyncio; asyncio.new_event_loop()", Status.INCORRECT, "(the sandbox: no sockets"),
         pytest.param("__import__('os')._exit(0)", Status.CRASH, "died", marks=pytest.mark.slow),
         pytest.param("return torch.empty(1 << 40)", Status.OUT_OF_MEMORY, "memory", marks=pytest.mark.slow),
@@ -95,7 +100,7 @@ def test_trouble_in_a_run(judge, body, status, said):
 def test_a_hang_costs_the_candidate_alone():
     with RawEvaluator(run_timeout=2.0) as quick:
         found = judged(quick, "def run(x):\n    while True:\n        pass\n")
-        assert found.status is Status.TIMEOUT
+        assert found.status is Status.TIMEOUT and "one that waits for another never ends" in found.message
         assert judged(quick, GOOD).status is Status.OK
 
 
@@ -304,7 +309,7 @@ def test_what_no_tensor_has_is_nonsense_and_does_not_stand_in_the_verdict(judge,
 
 def test_half_a_surrogate_pair_in_what_a_candidate_says_can_be_printed_and_stored(judge):
     found = judged(judge, "def run(x):\n    raise ValueError('\\ud800 no')\n")
-    assert found.status is Status.INCORRECT and "ValueError: ? no" in found.message
+    assert found.status is Status.INCORRECT and 'ValueError: "? no"' in found.message
     found.model_dump_json()
 
 
