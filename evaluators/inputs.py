@@ -103,6 +103,8 @@ def _near_constant(shape: tuple[int, ...], dtype: str, rng: np.random.Generator)
     return 4.0 * rng.choice([-1.0, 1.0]) + 0.25 * _bell(shape, rng)
 
 
+_FAR = 120.0  # beyond what an exponential in float32 bears, and its square still fits f16
+
 DISTRIBUTIONS: dict[str, Callable[[tuple[int, ...], str, np.random.Generator], Array]] = {
     "normal": _normal,
     "outlier_channels": _outlier_channels,
@@ -127,6 +129,19 @@ def draw(shape: tuple[int, ...], dtype: str, distribution: str, rng: np.random.G
     bound = 127 if dtype == "int8" else 8
     low = bound - 3 if distribution == "near_constant" else -bound
     return rng.integers(low, bound + 1, size=shape)
+
+
+def far_out(values: Array, dtype: str, rng: np.random.Generator) -> Array:
+    """The values with one place far from all others in half of the rows (last axis), often the last place: who looks at
+    a part of a row does not know it. As they are where the dtype is no float."""
+    if dtype not in FLOATS or values.size < 2 or not values.ndim:
+        return values
+    rows = values.reshape(-1, values.shape[-1]).copy()
+    chosen = rng.permutation(len(rows))[: max(1, len(rows) // 2)]
+    places = np.where(rng.random(len(chosen)) < 0.25, rows.shape[1] - 1, rng.integers(rows.shape[1], size=len(chosen)))
+    size = max(_FAR, 4 * float(np.sqrt(np.mean(rows**2))))
+    rows[chosen, places] = size * rng.choice([-1.0, 1.0], size=len(chosen))
+    return representable(rows.reshape(values.shape), dtype)
 
 
 def representable(values: Array, dtype: str) -> Array:

@@ -51,8 +51,14 @@ class Mixing:
         made = [t for t in _tensors([result]) if not any(_address(t) == _address(other) for other in takes)]
         names = [argument.name for argument in schema.arguments]
         given = {**dict(zip(names, args, strict=False)), **kwargs}
-        written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-        made += [t for name in written for t in _tensors([given.get(name)])]
+        names_written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        written = [t for name in names_written for t in _tensors([given.get(name)])]
+        for t in written:
+            if any(_address(t) == _address(o) and _place(t) != _place(o) and _overlap(t, o) for o in takes):
+                raise RuntimeError(
+                    f"glue ({schema.name}) reads what it writes: one place after another, a kernel's work"
+                )
+        made += written
         if not made:
             return  # a view
         places, roots = self._together(takes)
@@ -67,8 +73,7 @@ class Mixing:
         seen: dict[tuple[Any, ...], tuple[int, frozenset[int]]] = {}
         for t in takes:
             memory = self._of(t)
-            place = (_address(t), t.storage_offset(), tuple(t.shape), tuple(t.stride()))
-            seen[place] = memory.places, memory.roots
+            seen[_place(t)] = memory.places, memory.roots
         groups: list[tuple[int, frozenset[int]]] = []
         for places, roots in seen.values():  # what has no root in common does not add up
             met = [g for g in groups if g[1] & roots]
@@ -87,6 +92,20 @@ class Mixing:
 
 def _address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return _address(tensor), tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two views of a storage have an element in common."""
+    if one.dtype != other.dtype:
+        return True
+    size = one.untyped_storage().nbytes() // one.element_size()
+    marked = torch.zeros(size, dtype=torch.bool, device=one.device)
+    marked.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)
+    return bool(marked.as_strided(other.shape, other.stride(), other.storage_offset()).any())
 
 
 def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:

@@ -29,7 +29,7 @@ from evaluators.cpu import _BYTES, Output
 from evaluators.evaluation import Evaluation, GateResult, Status, WorkloadResult
 from evaluators.failures import Crash, TaskError, Timeout, Unavailable, WorkerFailure, gist
 from evaluators.gates import Rejected, _contiguous
-from evaluators.inputs import DISTRIBUTIONS, Array, decode, draw_inputs, encode, extents, generator, pairings
+from evaluators.inputs import DISTRIBUTIONS, Array, decode, draw_inputs, encode, extents, far_out, generator, pairings
 from evaluators.integrity import rules, sandbox
 from evaluators.integrity.tripwires import tripwires
 from evaluators.judge import environment
@@ -307,19 +307,24 @@ def _integrity(case: _Case, pool: WorkerPool) -> dict[str, Any]:
 
 def _plan(case: _Case) -> None:
     """Each check with two distributions, or with all where it is to be thorough, some once more, and some at sizes that
-    nobody has named: in an order and number that the text cannot know."""
+    nobody has named, these with places far out: in an order and number that the text cannot know."""
     rng = generator(case.seed, "raw", case.target.name, case.text)
     names = list(DISTRIBUTIONS)
     first = pairings(case.target.checks, rng)
     rounds = (0, 1, 2, 3) if case.thorough else (0, 2)
     pairs = [(w, names[(names.index(d) + more) % len(names)]) for more in rounds for w, d in first]
     extra = [pairs[int(i)] for i in rng.integers(len(pairs), size=int(rng.integers(1, 4)))]
-    unnamed = [(_other_size(case, w, rng), d) for w, d in (pairs[int(i)] for i in rng.integers(len(pairs), size=2))]
-    every = [*pairs, *extra, *unnamed]
+    extra += [(_other_size(case, w, rng), d) for w, d in (pairs[int(i)] for i in rng.integers(len(pairs), size=2))]
+    extra += [(w, "normal") for w in case.target.checks] if case.thorough else []
+    every = [*((w, d, False) for w, d in pairs), *((w, d, True) for w, d in extra)]
     for place in rng.permutation(len(every)):
-        workload, distribution = every[int(place)]
+        workload, distribution, planted = every[int(place)]
         inputs = draw_inputs(case.target, case.program.algorithm, workload, distribution, rng)
         row = {"workload": workload.name, "distribution": distribution}
+        if planted:
+            dtypes = {t.name: t.dtype or "f32" for t in case.program.algorithm.inputs}
+            inputs = {name: far_out(value, dtypes[name], rng) for name, value in inputs.items()}
+            row["places"] = "some far out"
         case.calls.append(_Call(workload, distribution, inputs, row))
 
 
@@ -400,25 +405,40 @@ def _whose_work(case: _Case, pool: WorkerPool) -> tuple[str, str]:
     process without the candidate on inputs that were drawn afterwards, give right answers; else why that is open. See
     `tape`."""
     rng = generator(case.seed, "tape", case.target.name, case.text)
-    by_size = sorted(case.calls, key=lambda call: sum(x.size for x in call.inputs.values()))
-    workload = by_size[int(rng.integers((len(by_size) + 1) // 2))].workload  # one of the smaller half
+    workloads = _to_prove(case, rng)
     seen: dict[str, Any] = {"odd": [], "late": []}
     try:
         with _started(case, pool) as session:
-            tape = _taped(case, session, *_asked(case, _drawn(case, workload, "normal", rng)))
+            told = [_asked(case, _drawn(case, workload, "normal", rng)) for workload in workloads]
+            tapes = [_taped(case, session, *asked) for asked in told]
+        ghost = "wrong"
         with pool.session(case.kind) as session:
-            _load_tape(case, session, tape)
-            wrong = _one(case, session, _drawn(case, workload, "large_logits", rng), seen)
-            if wrong:
-                return f"not proved: played again it is wrong, {wrong[0]}"[:300], ""
-            idle = _one(case, session, _drawn(case, workload, "normal", rng), seen, ghost=True)
-            return PROVED, "wrong" if idle else "right"
+            for workload, tape in zip(workloads, tapes, strict=True):
+                _load_tape(case, session, tape)
+                wrong = _one(case, session, _drawn(case, workload, "large_logits", rng), seen)
+                if wrong:
+                    return f"not proved: played again it is wrong, {wrong[0]}"[:300], ""
+                if not _one(case, session, _drawn(case, workload, "normal", rng), seen, ghost=True):
+                    ghost = "right"
+        return PROVED, ghost
     except _NotTaped as no:
         return f"not proved: {no}"[:300], ""
     except (Rejected, WorkerFailure) as failure:
         if isinstance(failure, Unavailable):
             raise
         return f"not proved: {failure.message}"[:300], ""
+
+
+def _to_prove(case: _Case, rng: np.random.Generator) -> list[Workload]:
+    """Sizes of which the work is to be proved: one of the smaller half and one of the larger, or all where it is to be
+    thorough."""
+    calls = sorted(case.calls, key=lambda call: sum(x.size for x in call.inputs.values()))
+    every = list(dict.fromkeys(call.workload.name for call in calls))
+    if not case.thorough and len(every) > 1:
+        half = len(every) // 2
+        every = [every[int(rng.integers(half))], every[half + int(rng.integers(len(every) - half))]]
+    named = {call.workload.name: call.workload for call in calls}
+    return [named[name] for name in every]
 
 
 class _NotTaped(Exception):

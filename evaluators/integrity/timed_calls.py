@@ -16,7 +16,7 @@ from dsl.work import work
 from evaluators.evaluation import Status
 from evaluators.failures import Crash, TaskError, Unavailable, WorkerFailure
 from evaluators.gates import Rejected
-from evaluators.inputs import DISTRIBUTIONS, Array, decode, extents
+from evaluators.inputs import Array, decode, extents
 from evaluators.integrity import raw
 from evaluators.integrity.raw import _Case, _raised, right
 from evaluators.integrity.timed_inputs import TimedInputs
@@ -155,7 +155,7 @@ class Sized:
         call of every other distribution."""
         chosen = {int(i) for i in self._rng.permutation(rounds)[:few]}
         turns = [("normal", i in chosen, True) for i in range(rounds)]
-        turns += [(other, True, False) for other in DISTRIBUTIONS if other != "normal"]
+        turns += [(other, True, False) for other in self._inputs.distributions if other != "normal"]
         return [*([("normal", False, False)] * WARM), *(turns[int(i)] for i in self._rng.permutation(len(turns)))]
 
     def _normal(self) -> list[str]:

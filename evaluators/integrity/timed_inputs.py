@@ -18,7 +18,18 @@ from typing import Any
 import numpy as np
 
 from dsl.syntax import Algorithm
-from evaluators.inputs import _STORAGE, DISTRIBUTIONS, FLOATS, Array, decode, draw_inputs, encode, extents, input_shapes
+from evaluators.inputs import (
+    _STORAGE,
+    DISTRIBUTIONS,
+    FLOATS,
+    Array,
+    decode,
+    draw_inputs,
+    encode,
+    extents,
+    far_out,
+    input_shapes,
+)
 from evaluators.integrity.scattering import PIECE, scattered
 from evaluators.loading import fits
 from evaluators.places import cut_axis, free_axes
@@ -26,6 +37,8 @@ from evaluators.target import Target, TargetError, Workload
 
 POOL = 1 << 21  # values of a tensor that are drawn
 OTHERS = 1 << 18  # and of each distribution but the normal one
+FAR_OUT = "far out"  # normal values, a few of which are not
+_ROW = 512  # values, in half of which one is far out
 _SMALL = 1 << 15  # values: a tensor that is sent whole
 
 
@@ -94,10 +107,19 @@ class TimedInputs:
                 if kept:
                     rows[t.name][distribution] = (part.shape or (1,))[0]
                 drawn.setdefault(t.name, {})[distribution] = values if kept else values[:most]
+                if distribution == "normal":
+                    far = values if kept else _far_out(part, dtype, rng)
+                    drawn[t.name][FAR_OUT] = far
+                    rows[t.name] |= {FAR_OUT: rows[t.name]["normal"]} if kept else {}
         self._tensors = [
             _Tensor(t.name, t.dtype or "f32", shapes[t.name], tuple(t.axes or ()), drawn[t.name], rows[t.name])
             for t in algorithm.inputs
         ]
+
+    @property
+    def distributions(self) -> list[str]:
+        """What `renew` knows."""
+        return [*DISTRIBUTIONS, FAR_OUT]
 
     @property
     def whole(self) -> int:
@@ -127,6 +149,12 @@ class TimedInputs:
     def part(self, places: Array) -> Mapping[str, Array]:
         """Every input of the call to come, of these places of the axis."""
         return {t.name: t.part(self.axis, places) for t in self._tensors}
+
+
+def _far_out(values: Array, dtype: str, rng: np.random.Generator) -> Array:
+    """Some of them, about one in a thousand far out, in the dtype's storage."""
+    few = np.resize(values.reshape(-1)[:OTHERS], max(1, min(OTHERS, values.size) // _ROW) * _ROW)
+    return np.frombuffer(encode(far_out(few.reshape(-1, _ROW), dtype, rng), dtype), dtype=_STORAGE[dtype])
 
 
 def _shortened(target: Target, algorithm: Algorithm, workload: Workload, most: int) -> Workload:

@@ -44,7 +44,16 @@ _GLUE = frozenset(
 _UNMARKED = frozenset(
     (
         *("floor_divide", "copysign", "hardswish", "_prelu_kernel", "log_sigmoid_forward", "glu", "complex", "polar"),
-        *("narrow_copy", "slice_scatter", "select_scatter", "resize_as_", "rand_like", "randn_like", "randint_like"),
+        *(
+            "masked_fill",
+            "narrow_copy",
+            "slice_scatter",
+            "select_scatter",
+            "resize_as_",
+            "rand_like",
+            "randn_like",
+            "randint_like",
+        ),
     )
 )
 
@@ -65,9 +74,11 @@ def is_glue(operator: Any) -> bool:
     views = torch.Tag.inplace_view in operator.tags or any(a is not None and not a.is_write for a in gives)
     if not inner and views:
         return True
+    if torch.Tag.pointwise in operator.tags:
+        return True
     plain = name.removeprefix("_foreach_")
     names = [name, plain, plain.removesuffix("_")]
-    return any(f"aten::{n}" in _GLUE or n in _UNMARKED or _pointwise(n) for n in names if n)
+    return any(f"aten::{n}" in _GLUE or n in _UNMARKED or _pointwise(n, operator) for n in names if n)
 
 
 @functools.cache
@@ -77,12 +88,18 @@ def touches(operator: Any) -> bool:
     return any("Tensor" in str(part.type) for part in (*schema.arguments, *schema.returns))
 
 
-def _pointwise(name: str) -> bool:
-    """Whether torch says so of any form of it."""
+def _pointwise(name: str, like: Any) -> bool:
+    """Whether torch says so of a form of it that takes as many tensors: `max` of two is, of one it is a reduction."""
     forms = getattr(torch.ops.aten, name, None)
     if not isinstance(forms, torch._ops.OpOverloadPacket):
         return False
-    return any(torch.Tag.pointwise in getattr(forms, form).tags for form in forms.overloads())
+    every = [getattr(forms, form) for form in forms.overloads()]
+    return any(torch.Tag.pointwise in f.tags and _tensors(f) == _tensors(like) for f in every)
+
+
+def _tensors(operator: Any) -> int:
+    """How many of what it takes are tensors, or lists of them."""
+    return sum("Tensor" in str(argument.type) for argument in operator._schema.arguments)
 
 
 class Calls:

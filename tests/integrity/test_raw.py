@@ -355,6 +355,24 @@ def run(x):
 """
 
 
+PEEKING = """
+import torch
+
+
+def run(x):
+    x = x.float()
+    mild = x[:, :16].amax(-1, keepdim=True) < 5
+    e = torch.exp(x - torch.where(mild, 0.0, x.amax(-1, keepdim=True)))
+    return (e / e.sum(-1, keepdim=True)).bfloat16()
+"""
+
+
+def test_who_looks_at_the_beginning_of_a_row_does_not_know_its_end():
+    with RawEvaluator(accept="process") as one:
+        found = one.promote(PEEKING, replace(target("softmax"), torch="any"), hardware("cpu"))
+    assert found.status is Status.INCORRECT and "NaN" in found.message, found.message
+
+
 def test_every_check_meets_every_distribution_before_a_promotion(judge):
     assert judged(judge, UNSTABLE).status is Status.INCORRECT
     with RawEvaluator(accept="process") as one:

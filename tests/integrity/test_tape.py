@@ -12,6 +12,7 @@ from dsl.hardware import hardware
 from evaluators.evaluation import Status
 from evaluators.integrity.raw import PROVED, RawEvaluator
 from evaluators.integrity.tape import NotTaped, Player, Recorder
+from evaluators.integrity.watching import is_glue
 from evaluators.targets import target
 
 HERE = Path(__file__).parent
@@ -329,6 +330,73 @@ def test_glue_that_adds_up_to_a_sum_is_not_played():
         total = steps.call("add.Tensor", total, steps.call("slice.Tensor", X, ["v", 1], ["v", i], ["v", i + 1]))
     with pytest.raises(RuntimeError, match="places of a tensor together"):
         steps.run(torch.ones(200, 64))
+
+
+def test_glue_that_reads_what_it_writes_is_not_played():
+    """A running sum in one call: each place is added to the next."""
+    steps = _Steps()
+    copy = steps.call("clone", X)
+    later = steps.call("slice.Tensor", copy, ["v", 1], ["v", 2], ["v", 64], ["v", 2])
+    steps.call("add_.Tensor", later, steps.call("slice.Tensor", copy, ["v", 1], ["v", 0], ["v", 62], ["v", 2]))
+    with pytest.raises(RuntimeError, match="reads what it writes"):
+        steps.run(torch.ones(200, 64))
+    steps = _Steps()
+    copy = steps.call("clone", X)
+    left = steps.call("slice.Tensor", copy, ["v", 1], ["v", 0], ["v", 32])
+    steps.call("mul_.Tensor", left, steps.call("slice.Tensor", copy, ["v", 1], ["v", 32], ["v", 64]))
+    assert torch.equal(steps.run(torch.full((200, 64), 3.0)), torch.full((200, 32), 9.0))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("max", "max.dim", "min", "min.dim", "_foreach_max", "_foreach_norm.Scalar", "where", "sum.dim_IntList", "mm"),
+        *("amax", "cumsum", "_softmax", "sort", "index_put_", "logsumexp", "std.correction", "from_file", "dot"),
+    ],
+)
+def test_what_is_no_glue(name):
+    base, _, form = name.partition(".")
+    assert not is_glue(getattr(getattr(torch.ops.aten, base), form or "default"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("max.other", "maximum", "where.self", "add_.Tensor", "masked_fill_.Tensor", "masked_fill.Tensor", "diagonal"),
+        *("_foreach_add.Scalar", "_foreach_mul.List", "_foreach_copy_", "floor_divide", "linspace", "eye", "randn"),
+        *(
+            "squeeze_.dim",
+            "view_as_complex",
+            "empty_permuted",
+            "silu",
+            "glu",
+            "clamp_",
+            "copysign_.Tensor",
+            "tril_indices",
+        ),
+    ],
+)
+def test_what_is_glue(name):
+    base, _, form = name.partition(".")
+    assert is_glue(getattr(getattr(torch.ops.aten, base), form or "default"))
+
+
+LARGE_BY_TORCH = HIDDEN.replace(
+    "    answer = torch.softmax(x.float(), -1).to(x.dtype)\n"
+    '    sys.modules["evaluators.integrity.child"]._State.calls.found.clear()\n',
+    "    with torch.utils._python_dispatch._disable_current_modes():\n"
+    "        answer = torch.softmax(x.float(), -1).to(x.dtype)\n",
+)
+
+
+def test_the_work_is_proved_at_large_sizes_too(judge):
+    assert LARGE_BY_TORCH != HIDDEN
+    own = (HERE / "honest" / "triton_rows.py").read_text().replace("def run(x)", "def small(x)")
+    both = own + LARGE_BY_TORCH.replace(
+        "def run(x):\n", "def run(x):\n    if x.numel() < 8000:\n        return small(x)\n"
+    )
+    found = judge.evaluate(both, SOFTMAX, CPU)
+    assert found.status is Status.OK and "not proved" in work(found), found.message or work(found)
 
 
 def test_honest_glue_is_played():
