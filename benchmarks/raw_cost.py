@@ -3,7 +3,8 @@
 
 The same honest kernel is judged again and again with the pool warm: its processes wait, and what is made ready for the
 next and cleared away of the last ("beside") is in no judgement. The least of the repeats is shown, since other work
-only adds. "oracle" is the judge's own arithmetic, in this process, and no cost of isolation.
+only adds; "without waits for a core" is what judge and child computed and slept, the median. "oracle" is the judge's
+own arithmetic, in this process, and no cost of isolation.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def main() -> None:
 
     def timed_call(self: Session, task: str, *rest, **more):  # type: ignore[no-untyped-def]
         with booked(TASKS[task]):
-            return call(self, task, *rest, **more)
+            reply = call(self, task, *rest, **more)
+        spent["own time"] += self._worker.charged
+        return reply
 
     def timed_right(*rest, **more):  # type: ignore[no-untyped-def]
         with booked("oracle"):
@@ -107,19 +110,24 @@ def main() -> None:
                 judge._pool.settled()  # children wait, as a warm pool has them
                 spent.clear()
                 counts.clear()
+                mine = time.thread_time()
                 with booked("whole judgement"):
                     found = judge.evaluate(text, job, chip)
+                spent["own time"] += time.thread_time() - mine
                 judge._pool.settled()
                 if found.status != "ok":
                     print(f"{found.status}: {found.message}")
                 rows.append(dict(spent))
         table[level] = {layer: min(r.get(layer, 0.0) for r in rows) for layer in layers} | {"template": start}
+        table[level]["own time"] = statistics.median(r["own time"] for r in rows)
         table[level]["median"] = statistics.median(r["whole judgement"] for r in rows)
         calls = counts["calls"]
     print(f"{given.kernel}, {calls} calls, {counts['copies (beside)']} processes; milliseconds, least of repeats")
     print(f"{'':28}" + "".join(f"{level:>14}" for level in table))
-    for layer in (*layers, "median", "template"):
-        name = {"median": "whole judgement (median)", "template": "template, once"}.get(layer, layer)
+    names = {"median": "whole judgement (median)", "template": "template, once"}
+    names["own time"] = "without waits for a core"
+    for layer in (*layers, "median", *(("own time",) if given.hw == "cpu" else ()), "template"):
+        name = names.get(layer, layer)
         print(f"{name:28}" + "".join(f"{1000 * table[level][layer]:>14.0f}" for level in table))
 
 
