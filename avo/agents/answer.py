@@ -46,6 +46,13 @@ HOW = (
     "program, or single directive lines (`tile m=128`, `no split`), best in one ``` fence"
 )
 
+# What is read of an answer, for the search stands still meanwhile: characters, fences (the last ones), hunks of a diff,
+# and characters that are parsed to find where a program ends and prose begins.
+MOST = 1 << 20
+_FENCES = 20
+_HUNKS = 200
+_PARSED = 200_000
+
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n`]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _KERNEL = re.compile(r"^[ \t]*kernel\s+\w+[ \t]*(?:@\s*\w+.*)?(?:#.*)?$", re.MULTILINE)
 _SCHEDULE = re.compile(r"^[ \t]*(?:schedule\b(?:[ \t]+\w+)*|kernels\s+\w+.*)[ \t]*(?:#.*)?$", re.MULTILINE)
@@ -71,6 +78,8 @@ def read_answer(text: str, parent: str, language: Literal["avo", "python"] = "av
 
     Raises Unreadable where there is none, or where a diff does not apply.
     """
+    if len(text) > MOST:
+        raise Unreadable(f"the answer has {len(text):,} characters; {MOST:,} are read. Send the program alone")
     said = remarks(text)
     if language == "python":
         return replace(_read_python(text, parent), why=said.why, expect=said.expect, parent=said.parent)
@@ -91,7 +100,7 @@ def _read(text: str, parent: str) -> Answer:
     fenced = [m[2] for m in _FENCE.finditer(text)]
     problem: Unreadable | None = None
     # The last fence is the conclusion; what stands before it may quote the parent.
-    for body in reversed(fenced):
+    for body in reversed(fenced[-_FENCES:]):
         try:
             found = _body(body, parent, loose=False)
         except Unreadable as error:
@@ -111,7 +120,7 @@ def _read_python(text: str, parent: str) -> Answer:
     given = document.get("program") or document.get("diff")
     bodies = [given] if isinstance(given, str) else [m[2] for m in _FENCE.finditer(text)]
     problem: Unreadable | None = None
-    for body in reversed(bodies or [text]):
+    for body in reversed(bodies[-_FENCES:] or [text]):
         if any(_HUNK.match(row) for row in body.splitlines()):
             try:
                 return Answer(apply_diff(parent, body), "diff")
@@ -154,9 +163,13 @@ def _cut(text: str, first: re.Pattern[str]) -> str:
     if first is not _KERNEL or _parses(whole):
         return whole
     parts = re.split(r"(\n[ \t]*\n)", whole)
+    parsed = 0
     for end in range(len(parts) - 2, 0, -2):
         tried = "".join(parts[:end]) + "\n"
         if _SCHEDULE.search(whole) and not _SCHEDULE.search(tried):
+            break
+        parsed += len(tried)
+        if parsed > _PARSED:
             break
         if _parses(tried):
             return tried
@@ -196,11 +209,11 @@ def apply_diff(text: str, diff: str) -> str:
     rows = text.rstrip("\n").splitlines()
     shift = 0
     for number, (at, old, new) in enumerate(_hunks(diff), 1):
-        places = [p for p in range(len(rows) - len(old) + 1) if _same(rows[p : p + len(old)], old)]
+        if number > _HUNKS:
+            raise Unreadable(f"the diff has more than {_HUNKS} hunks. Send {HOW}")
         wanted = (at - 1 if at is not None else 0) + shift
-        if not old:
-            places = [min(max(wanted + 1, 0), len(rows))]
-        if not places:
+        place = _nearest(rows, old, wanted) if old else min(max(wanted + 1, 0), len(rows))
+        if place is None:
             have = {r.strip() for r in rows}
             missing = next((r for r in old if r.strip() not in have), old[0])
             raise Unreadable(
@@ -208,14 +221,24 @@ def apply_diff(text: str, diff: str) -> str:
                 + (f"line `{missing.strip()}`" if missing.strip() not in have else "such lines in this order")
                 + f". Copy context lines exactly, or send {HOW}"
             )
-        place = min(places, key=lambda p: abs(p - wanted))
         rows[place : place + len(old)] = new
         shift += len(new) - len(old)
     return "\n".join(rows) + "\n"
 
 
-def _same(found: list[str], wanted: list[str]) -> bool:
-    return [r.rstrip() for r in found] == [r.rstrip() for r in wanted]
+def _nearest(rows: list[str], wanted: list[str], line: int) -> int | None:
+    """Where these lines are, nearest to a line; spaces at their ends do not count. By a search in the text, which is
+    linear also where all lines are alike."""
+    stripped = [row.rstrip() for row in rows]
+    text, sought = "\n".join(["", *stripped, ""]), "\n".join(["", *(row.rstrip() for row in wanted), ""])
+    begin = sum(len(row) + 1 for row in stripped[: max(0, line)])
+    behind, before = (
+        text.find(sought, begin),
+        text[::-1].find(sought[::-1], max(0, len(text) - begin - len(sought) + 1)),
+    )
+    found = [behind, len(text) - len(sought) - before if before >= 0 else -1]  # `rfind` is no linear search
+    places = [text.count("\n", 0, at) for at in found if at >= 0]
+    return min(places, key=lambda p: abs(p - line), default=None)
 
 
 def _hunks(diff: str) -> Iterator[tuple[int | None, list[str], list[str]]]:

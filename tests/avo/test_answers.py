@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 
 import pytest
 
@@ -134,3 +136,28 @@ def test_a_diff_of_several_hunks_and_a_pure_insertion() -> None:
     )
     rows = apply_diff(PARENT, diff).splitlines()
     assert rows[6:] == ["tile b=8 d=all", "grid b", "exponent exp2", "persistent", "warps 8"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "language", "parent"),
+    [
+        pytest.param("kernel a\n" + "\n\nfoo = 1 + + (\n" * 3000, "avo", "kernel a\n", id="paragraphs"),
+        pytest.param(
+            ("@@ -1 +1 @@\n" + " #\n" * 3000 + "+#b\n") * 3, "python", "#\n" * 30000 + "def run(x): pass\n", id="alike"
+        ),
+        pytest.param("```\n@@ -1 +1 @@\n-#\n+#\n-none\n```\n" * 1000, "python", "#\n" * 30000, id="fences"),
+        pytest.param("@@ -1 +1 @@\n-#\n+#\n" * 3000, "python", "#\n" * 30000, id="hunks"),
+        pytest.param("x" * (2 << 20), "avo", "kernel a\n", id="long"),
+    ],
+)
+def test_no_answer_takes_its_reader_long(answer, language, parent):
+    began = time.process_time()
+    with contextlib.suppress(Unreadable):
+        read_answer(answer, parent, language)
+    assert time.process_time() - began < 8
+
+
+def test_a_hunk_goes_to_the_nearest_of_equal_places():
+    rows = "a\nx\nb\nx\nc\nx\nd"
+    for at, wanted in ((1, "a\ny\nb\nx\nc\nx\nd\n"), (4, "a\nx\nb\ny\nc\nx\nd\n"), (9, "a\nx\nb\nx\nc\ny\nd\n")):
+        assert apply_diff(rows, f"@@ -{at} +{at} @@\n-x \n+y\n") == wanted
