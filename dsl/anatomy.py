@@ -243,7 +243,7 @@ def contraction(t: Term, of_blocks: bool = False) -> Contraction | None:
     """The contraction that this term is: a sum of products of two factors, each with an axis that the other lacks.
 
     of_blocks: within a tile that lies in one block, so that a factor which is the same for the whole block has no fine
-    axis (the weights of a grouped product).
+    axis (the weights of a grouped product); `after_exp` is not asked then.
     """
     if t.op != "reduce" or t.attr[0] != "sum":
         return None
@@ -258,7 +258,9 @@ def contraction(t: Term, of_blocks: bool = False) -> Contraction | None:
             columns = tuple(x for x in right if x not in left)
             if rows and columns:
                 batch = tuple(x for x in left if x in right and x not in inner)
-                after = any(x.op == "map" and x.attr in ("exp", "exp2") for f in operands for x in f.walk())
+                after = not of_blocks and any(
+                    x.op == "map" and x.attr in ("exp", "exp2") for f in operands for x in f.walk()
+                )
                 dtypes, tensors = (_declared(a), _declared(b)), (_stored(a), _stored(b))
                 loaded = (_loaded(a), _loaded(b))
                 return Contraction(batch, rows, columns, tuple(axes), dtypes, tensors, loaded, after)

@@ -7,6 +7,7 @@ Verbs import what they need when they run, so that `avo --help` and `avo check` 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import os
 import sys
@@ -116,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     # NumPy's products here are small and run beside busy workers: a second thread for them costs seven times the work.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if argv is None:  # a process of its own: what its start builds is no garbage, and looking for some takes a tenth
+        atexit.register(_end)  # the first to be registered runs last
         gc.set_threshold(100_000)
         atexit.register(gc.freeze)  # nor is what it leaves: with torch loaded the last look takes a second
     args = _asked_for_help(_optional_values(list(sys.argv[1:] if argv is None else argv)))
@@ -155,12 +157,26 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     _leave(0)
 
 
+_code = 1  # what a process of ours ends with, as far as is known
+
+
 def _leave(code: int) -> NoReturn:
+    global _code
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         _cut_off()
+    _code = code
     raise SystemExit(code)
+
+
+def _end() -> None:
+    """Triton, which PyTorch's decompositions load, prints a page about itself when Python takes its modules apart."""
+    if "triton" in sys.modules:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(_code)
 
 
 def _cut_off() -> NoReturn:
@@ -170,6 +186,8 @@ def _cut_off() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):  # what is still buffered goes there
         if stream is not None:
             os.dup2(void, stream.fileno())
+    global _code
+    _code = 141
     raise SystemExit(141)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,12 +65,7 @@ def importing(
 
     Example: avo import layers.py:rmsnorm --hw h200 --shapes 'x[r=4096 c=4096] bf16, w[c] bf16'
     """
-    code = _import(function, hw, shapes, settings, output, target, force, as_json)
-    if "triton" in sys.modules:  # PyTorch's decompositions load it, and it prints a page about itself when Python ends
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    if code:
+    if code := _import(function, hw, shapes, settings, output, target, force, as_json):
         raise typer.Exit(code)
 
 

@@ -270,3 +270,9 @@ def test_json() -> None:
     answer = json.loads(done.stdout)
     assert done.returncode == 1 and not answer["ok"]
     assert [t["operator"] for t in answer["troubles"]] == ["fft_fft", "sort"]
+
+
+def test_what_triton_says_of_itself_at_the_end_is_not_ours_to_print() -> None:
+    command = [sys.executable, "-m", "avo", "import", f"{FILE}:branch", "--hw", "h200", "--shapes", "x[r=8 c=8] bf16"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
