@@ -31,7 +31,7 @@ from evaluators.inputs import Array, decode, draw_inputs, encode, extents, gener
 from evaluators.machine import MachineCode, check_fits
 from evaluators.oracle import answers
 from evaluators.roofline import speed_of_light
-from evaluators.sizes import compare_at_sizes, differs
+from evaluators.sizes import compare_at_sizes, differs, unasked
 from evaluators.target import Target, Workload
 from evaluators.tolerance import form, verdict
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 Evidence = dict[str, Any]
 # Elements of one value that a thread may hold: four times its registers. Past it compilers take minutes, for nothing.
 MOST_A_THREAD = 1024
+NOT_COMPARED = "at {} its algorithm could not be compared with the target's own, which it is not: a person has to look"
 EMULATED = (
     "Gluon has no interpreter of its own: the source ran in avo's emulator, each role a thread; layouts, registers and "
     "fences show on a device alone"
@@ -146,6 +147,16 @@ def meaning_gate(case: Case, bench: Bench) -> Evidence:
             Status.MEANING_ERROR, found.reasons[0] + more, {**found.evidence, "reasons": list(found.reasons)}
         )
     return found.evidence
+
+
+def compared_gate(case: Case, bench: Bench) -> Evidence:
+    """For a promotion: an algorithm that is not the target's own was compared with it at every size."""
+    if not differs(case.wanted, replace(case.sure, schedule=Schedule())):
+        return {}
+    evidence = meaning_gate(case, bench)
+    if sizes := unasked(evidence.get("sizes", ())):
+        raise Rejected(Status.SUSPICIOUS, NOT_COMPARED.format(sizes[0]), evidence)
+    return evidence
 
 
 def lower_step(case: Case) -> Lowered:

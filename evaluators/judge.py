@@ -26,6 +26,7 @@ from evaluators.gates import Bench, Case, Evidence, Gate, Rejected
 from evaluators.inputs import generator
 from evaluators.loading import complete, seed_program
 from evaluators.pool import WorkerPool
+from evaluators.sizes import unasked
 from evaluators.target import Target, TargetError
 
 if TYPE_CHECKING:
@@ -166,7 +167,13 @@ class LocalEvaluator:
         judge = LocalEvaluator(seed=self._another_seed(), mode=self._mode, pool=self._pool)
         found = judge.evaluate(text, replace(job, workloads=job.hidden, hidden=job.workloads), hardware)
         rows = tuple(w.model_copy(update={"detail": {**w.detail, "hidden": True}}) for w in found.workloads)
-        return found.model_copy(update={"workloads": rows})
+        found = found.model_copy(update={"workloads": rows})
+        meaning = found.gate("meaning")
+        sizes = unasked(meaning.evidence.get("sizes", ())) if meaning is not None else []
+        if found.status is Status.OK and sizes:
+            said = {"status": Status.SUSPICIOUS, "message": gates.NOT_COMPARED.format(sizes[0])}
+            found = found.model_copy(update=said)
+        return found
 
     def _another_seed(self) -> int:
         return int(generator(self._bench.seed, "promotion").integers(2**63))

@@ -344,6 +344,7 @@ class MeasuredEvaluator(Measuring):
         steps: tuple[tuple[str, Gate], ...] = (
             ("parse", gates.parse_gate),
             ("check", gates.check_gate),
+            ("meaning", gates.compared_gate),
             ("compile", self._compile_gate),
             ("prediction", gates.prediction_gate),
             ("correctness", lambda case, bench: self._fresh_gate(case, bench, [*every.workloads, *every.checks])),

@@ -9,14 +9,16 @@ each axis along which both compute every place alone. Extents and positions are 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from dsl.assembly import walk
 from dsl.diagnostics import ProgramError
 from dsl.meaning import evaluate
-from dsl.syntax import Program
+from dsl.syntax import Binary, Name, Program, Read
 from dsl.work import work
 from evaluators.equivalence import Meaning, differences, relative_l2
 from evaluators.inputs import (
@@ -40,6 +42,8 @@ _MOST = 1e10  # a size that takes more even so is not asked about
 _VALUES = 1 << 23  # of a size's inputs, in the same way
 _ROUNDED = 1 << 21  # of larger inputs the exact value alone is asked about
 _ROWS = 1 << 11  # different rows of a large input
+_WIDE = (None, "f32", "f64", "i32", "bool")
+_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 def compare_at_sizes(target: Target, wanted: Program, program: Program, seed: int) -> Meaning:
@@ -79,16 +83,14 @@ def _compared(
         lengths = _lengths(wanted, program, workload)
         if lengths is None:
             if _lengths(wanted, wanted, workload) is None:
-                case["asked"] = False
-                return []
+                return _unasked(wanted, program, case)
             return ["what it computes along some axis depends on the axis's other places, unlike the target's"]
         places = _places(_grouped(wanted, workload), lengths, whole, rng)
         asked = Workload({**workload.sizes, **lengths}, workload.params)
     try:
         inputs = _inputs(target, wanted, asked, distribution, rng)
     except TargetError:  # its own inputs are not to be had at such sizes
-        case["asked"] = False
-        return []
+        return _unasked(wanted, program, case)
     for axis, at in places.items():
         wanted, program = placed(wanted, axis, whole[axis]), placed(program, axis, whole[axis])
         inputs[f"at_{axis}"] = at
@@ -102,6 +104,32 @@ def _compared(
         spread = max((relative_l2(rounded[n], v) for n, v in right.items() if v.dtype.kind == "f"), default=0.0)
         tier = max(target.tier, 2 * spread)
     return differences(program, inputs, params, right, tier, case)
+
+
+def _unasked(wanted: Program, program: Program, case: dict[str, Any]) -> list[str]:
+    """Not asked is not right: what could make the algorithm another one at a size is refused where nobody can look."""
+    case["asked"] = False
+    more = sorted(_says(program) - _says(wanted))
+    return [f"too large to be compared with the target's own algorithm, which has no {more[0]}"] if more else []
+
+
+def _says(program: Program) -> set[str]:
+    """Extents and places that are read as numbers, comparisons, and dtypes that a sum may outgrow."""
+    algorithm = program.algorithm
+    tensors = {t.name for t in algorithm.inputs} | {t.name for s in algorithm.statements for t in s.targets}
+    known = tensors | {p.name for p in algorithm.params}
+    found = {f"{t.name} in {t.dtype}" for s in algorithm.statements for t in s.targets if t.dtype not in _WIDE}
+    for statement in algorithm.statements:
+        every = list(walk(statement.value))
+        own = {id(index) for e in every if isinstance(e, Read) for index in e.indices if isinstance(index, Name)}
+        found |= {e.id for e in every if isinstance(e, Name) and e.id not in known and id(e) not in own}
+        found |= {e.op for e in every if isinstance(e, Binary) and e.op in _COMPARISONS}
+    return found
+
+
+def unasked(cases: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Sizes at which an algorithm was not compared with the target's own, by `compare_at_sizes`' evidence."""
+    return [str(case.get("workload")) for case in cases if case.get("asked") is False]
 
 
 def _inputs(

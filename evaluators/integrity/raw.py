@@ -330,12 +330,16 @@ def _plan(case: _Case) -> None:
 
 def _other_size(case: _Case, workload: Workload, rng: np.random.Generator) -> Workload:
     """The check with its longer axes cut by a random part, in steps that keep their factors of 2 up to 8; the check
-    itself where the target cannot be asked for that."""
+    itself where the target cannot be asked for that. An axis that is a power of two, or one number, wherever the target
+    names it (attention's head dimension) is what kernels are written for, and stays."""
     sizes = dict(workload.sizes)
+    named = [*case.target.checks, *case.target.workloads, *case.target.hidden]
     for axis, n in sizes.items():
+        lengths = {w.sizes[axis] for w in named if axis in w.sizes}
         step = math.gcd(n, 8)
         most = n // (3 * step)
-        if n >= 16 and most:
+        varies = len(lengths) > 1 and any(length & (length - 1) for length in lengths)
+        if n >= 16 and most and varies:
             sizes[axis] = n - step * int(rng.integers(1, most + 1))
     other = Workload(sizes, workload.params)
     try:

@@ -6,11 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from dsl.hardware import hardware
 from dsl.parser import parse
 from evaluators.equivalence import compare
+from evaluators.evaluation import Status
+from evaluators.gates import Case, Rejected, compared_gate, parse_gate
+from evaluators.judge import LocalEvaluator
 from evaluators.loading import complete, seed_program
 from evaluators.sizes import compare_at_sizes, differs
-from evaluators.target import Workload
+from evaluators.target import Target, Workload
 from evaluators.targets import target
 
 HEAD = "kernel k\nin  x[r c] bf16\nout y[r c] bf16\n"
@@ -74,3 +78,46 @@ def test_a_size_that_is_too_large_to_ask_about_is_told():
     program = parse(HEAD + "y = exp(x - max[c](x)) / sum[c](exp(x - max[c](x)))\n")
     found = compare_at_sizes(job, seed_program(job), program, 0)
     assert found.passed and [c for c in found.evidence["sizes"] if c.get("asked") is False]
+
+
+SUMS = "kernel sumsq\nin  x[r c] bf16\nout y[r] f32\n"
+
+
+@pytest.fixture
+def gradients():
+    """Long along an axis that is summed, of which no part can be asked about."""
+    found = Workload({"r": 2, "c": 1 << 25})
+    small = tuple(Workload({"r": r, "c": c}) for r, c in ((21, 200), (9, 1000), (12, 4200)))
+    tiny = (Workload({"r": 4, "c": 9}), Workload({"r": 3, "c": 16}))
+    seed = SUMS + "y = sum[c](x * x)\n\nschedule\ntile r=1 c=4096\ngrid r\nstream c stages=1\nwarps 4\n"
+    return complete(
+        Target("sums", lambda x: x.square().sum(-1), seed, (found,), small, tiny, opens="all", hidden=(found,))
+    )
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "y = where(C < 5000, sum[c](x * x), 0.0)",
+        "y = sum[c](x * x) / max(1, C // 5000)",
+        "s[r] f16 = sum[c](x * x)\ny = s",
+    ],
+)
+def test_what_nobody_can_look_at_is_not_right(gradients, lines):
+    found = compare_at_sizes(gradients, seed_program(gradients), parse(SUMS + lines + "\n"), 0)
+    assert any("too large to be compared" in reason for reason in found.reasons)
+
+
+def test_what_was_not_compared_at_every_size_is_not_promoted(gradients):
+    """A sum of ones knows the extent too."""
+    text = SUMS + "n[r] = sum[c](x * 0 + 1)\ny = sum[c](x * x) / (1 + exp(n - 5000))\n\nschedule\ngrid r\n"
+    for said, right in ((text, False), (gradients.seed, True)):
+        with LocalEvaluator() as judge:
+            case = Case(text=said, target=gradients, wanted=seed_program(gradients), hardware=hardware("h200"))
+            parse_gate(case, judge._bench)
+            if right:
+                assert compared_gate(case, judge._bench) == {}
+                continue
+            with pytest.raises(Rejected, match="could not be compared") as no:
+                compared_gate(case, judge._bench)
+            assert no.value.status is Status.SUSPICIOUS

@@ -8,16 +8,18 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from dsl.hardware import hardware
 from evaluators.evaluation import Status
 from evaluators.inputs import DISTRIBUTIONS
 from evaluators.integrity import rules
-from evaluators.integrity.raw import RawEvaluator
+from evaluators.integrity.raw import RawEvaluator, _other_size
 from evaluators.integrity.tripwires import tripwires
-from evaluators.loading import complete
+from evaluators.loading import complete, seed_program
 from evaluators.target import TargetError
 from evaluators.targets import target
 
@@ -386,3 +388,17 @@ def test_a_folder_of_three_thousand_levels_ends_no_judge(judge):
     deep = "import os\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\nos.chdir(os.environ['HOME'])\n"
     assert judged(judge, deep + GOOD).status is Status.OK
     assert judged(judge, GOOD).status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("name", "stay", "vary"), [("attention", "dehg", "mn"), ("matmul", "", "mnk"), ("softmax", "", "c")]
+)
+def test_sizes_that_nobody_has_named_keep_what_kernels_are_written_for(name, stay, vary):
+    """A head dimension is a power of two, and the same twice."""
+    job = complete(target(name))
+    case = SimpleNamespace(target=job, program=seed_program(job))
+    found = [(w, _other_size(case, w, np.random.default_rng(i))) for w in job.checks for i in range(4)]
+    for axis in stay:
+        assert all(other.sizes[axis] == w.sizes[axis] for w, other in found)
+    for axis in vary:
+        assert any(other.sizes[axis] != w.sizes[axis] for w, other in found)
