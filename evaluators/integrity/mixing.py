@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-MOST = 32
+MOST = 64
 
 
 @dataclass
@@ -54,6 +54,8 @@ class Mixing:
         names_written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         written = [t for name in names_written for t in _tensors([given.get(name)])]
         for t in written:
+            if _folded(t):
+                raise RuntimeError(f"glue ({schema.name}) writes to one place more than once, a kernel's work")
             if any(_address(t) == _address(o) and _place(t) != _place(o) and _overlap(t, o) for o in takes):
                 raise RuntimeError(
                     f"glue ({schema.name}) reads what it writes: one place after another, a kernel's work"
@@ -96,6 +98,17 @@ def _address(tensor: torch.Tensor) -> int:
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
     return _address(tensor), tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
+
+
+def _folded(tensor: torch.Tensor) -> bool:
+    """Whether places of a view may be the same memory. Torch itself sees those that are expanded."""
+    reach = 0
+    for step, n in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if n > 1:
+            if step <= reach:
+                return True
+            reach += (n - 1) * step
+    return False
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -142,7 +142,7 @@ class Sized:
             sample, reasons = self._go(1, cold=True, judge=judged)
             if reasons:
                 return {"samples": samples, "wrong": f"{self._workload.name}: {reasons[0]}"}
-            if sampled:
+            if sampled and judged:  # one that nobody looked at may have done nothing
                 samples.append(sample)
         self._put("normal")  # what lies in memory from before is no answer to these
         places = self._places()

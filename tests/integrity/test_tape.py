@@ -316,20 +316,20 @@ def ints(*numbers):
 
 
 def test_glue_that_adds_up_to_a_sum_is_not_played():
-    steps, half, n = _Steps(), X, 64
+    steps, half, n = _Steps(), X, 256
     while n > 1:
         n //= 2
         low = steps.call("slice.Tensor", half, ["v", 1], ["v", 0], ["v", n])
         high = steps.call("slice.Tensor", half, ["v", 1], ["v", n], ["v", 2 * n])
         half = steps.call("add.Tensor", low, high)
-    with pytest.raises(RuntimeError, match="brings 64 places of a tensor together"):
-        steps.run(torch.ones(200, 64))
+    with pytest.raises(RuntimeError, match="brings 128 places of a tensor together"):
+        steps.run(torch.ones(200, 256))
     steps = _Steps()
     total = X
-    for i in range(40):
+    for i in range(70):
         total = steps.call("add.Tensor", total, steps.call("slice.Tensor", X, ["v", 1], ["v", i], ["v", i + 1]))
     with pytest.raises(RuntimeError, match="places of a tensor together"):
-        steps.run(torch.ones(200, 64))
+        steps.run(torch.ones(200, 256))
 
 
 def test_glue_that_reads_what_it_writes_is_not_played():
@@ -345,6 +345,16 @@ def test_glue_that_reads_what_it_writes_is_not_played():
     left = steps.call("slice.Tensor", copy, ["v", 1], ["v", 0], ["v", 32])
     steps.call("mul_.Tensor", left, steps.call("slice.Tensor", copy, ["v", 1], ["v", 32], ["v", 64]))
     assert torch.equal(steps.run(torch.full((200, 64), 3.0)), torch.full((200, 32), 9.0))
+
+
+def test_glue_that_writes_to_one_place_more_than_once_is_not_played():
+    """Places of a view that are the same memory: what is added to it is added up."""
+    steps = _Steps()
+    folds = steps.call("new_zeros", X, ints(15))
+    view = steps.call("as_strided", folds, ints(8, 8), ints(1, 1))
+    steps.call("add_.Tensor", view, X)
+    with pytest.raises(RuntimeError, match=r"more than once|more than one element"):
+        steps.run(torch.ones(8, 8))
 
 
 @pytest.mark.parametrize(
