@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import re
 
 from dsl.algebra import bottomless
 from dsl.assembly import walk
@@ -13,6 +14,7 @@ from dsl.syntax import Algorithm, Call, Name, Program, Read, Span, Statement, Te
 from dsl.terms import BLOCK_DTYPES, Axis, Graph, Term
 
 QUANTIZE_LIMITS = {"int8": 127.0, "e4m3": 448.0, "e5m2": 57344.0, "mxfp4": 6.0, "nvfp4": 6.0}
+_DERIVED = re.compile(r"pid\d*|\w+_ptr|BLOCK_\w+")  # names that the module makes of others
 MODULE_NAMES = ("torch", "triton", "tl", "math", "TensorDescriptor", "device", "programs", "tuple")
 
 
@@ -281,9 +283,13 @@ class _Elaborator(Expressions):
         scaled = g.map("/", x, step)
         self.bind(Tensor(q.name, q.axes, dtype, q.span), self.rounded(q, scaled, dtype), s.span)
 
+    def derived(self, name: str) -> bool:
+        """Whether the module that comes out has it, made of another name."""
+        return name == f"{self.algorithm.name}_kernel" or _DERIVED.fullmatch(name) is not None
+
     def speakable(self, name: str, what: str, span: Span) -> None:
         """Whether Python can say the name: it stands as it is in the module that comes out."""
-        if keyword.iskeyword(name) or name in MODULE_NAMES:
+        if keyword.iskeyword(name) or name in MODULE_NAMES or self.derived(name):
             means = "is a word of Python" if keyword.iskeyword(name) else "has a meaning in the module that comes out"
             self.error("name-reserved", f"`{name}` {means} and cannot be {what}", span, fix=f"`{name}_`")
         axis = name.lower()

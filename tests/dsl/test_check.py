@@ -260,6 +260,10 @@ def _seconds(program) -> float:  # type: ignore[no-untyped-def]
         ("lambda", "`lambda` is a word of Python and cannot be an input"),
         ("tl", "`tl` has a meaning in the module that comes out and cannot be an input"),
         ("C", "`C` is the extent of axis `c` and cannot be an input"),
+        ("y_ptr", "`y_ptr` has a meaning in the module that comes out and cannot be an input"),
+        ("pid2", "`pid2` has a meaning in the module that comes out and cannot be an input"),
+        ("BLOCK_C", "`BLOCK_C` has a meaning in the module that comes out and cannot be an input"),
+        ("t_kernel", "`t_kernel` has a meaning in the module that comes out and cannot be an input"),
     ],
 )
 def test_names_that_the_module_could_not_say(name: str, said: str) -> None:
