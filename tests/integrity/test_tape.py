@@ -53,7 +53,9 @@ def work(found):
     return found.gate("integrity").evidence["work"]
 
 
-@pytest.mark.parametrize("name", ["triton_rows", "counter_reset", "two_kernels", "small_bookkeeping"])
+@pytest.mark.parametrize(
+    "name", ["triton_rows", "counter_reset", "two_kernels", "small_bookkeeping", "splits_combined"]
+)
 def test_the_work_of_honest_kernels_is_proved(judge, name):
     found = judge.evaluate((HERE / "honest" / f"{name}.py").read_text(), SOFTMAX, CPU)
     assert found.status is Status.OK and work(found) == PROVED, found.message or work(found)
@@ -313,6 +315,63 @@ X = ["t", 0]
 
 def ints(*numbers):
     return ["l", [["v", n] for n in numbers]]
+
+
+def _shifted_by_cat(x):
+    for k in range(8):
+        x = x + torch.cat([x[:, 1 << k :], x[:, : 1 << k]], 1)
+    return x
+
+
+def _shifted_by_writing(x):
+    for k in range(8):
+        one, other = torch.zeros(200, x.shape[1] + (1 << k)), torch.zeros(200, x.shape[1] + (1 << k))
+        one[:, 1 << k :].copy_(x)
+        other[:, : -(1 << k)].copy_(x)
+        x = one + other
+    return x
+
+
+def _in_place_of_a_view(x):
+    kept = torch.zeros(2, 200)
+    for i in range(256):
+        kept[1].add_(x[:, i])
+    return kept + 0
+
+
+def _halves_as_copies(x):
+    while x.shape[1] > 1:
+        low, high = torch.split_copy(x, x.shape[1] // 2, 1)
+        x = low + high
+    return x
+
+
+@pytest.mark.parametrize("way", [_shifted_by_cat, _shifted_by_writing, _in_place_of_a_view, _halves_as_copies])
+def test_places_are_counted_whatever_way_they_come_together(way):
+    recorder, x = Recorder(), torch.ones(200, 256)
+    recorder.begin([x])
+    with recorder:
+        y = way(x)
+    with pytest.raises((RuntimeError, NotTaped), match=r"places of a tensor together|the operator"):
+        Player(recorder.tape([y]), "cpu").run(torch.ones(200, 256))
+
+
+def test_what_is_read_twice_in_the_same_way_counts_once():
+    """Splits that are brought together read their maximum once for each of them; rows are written one by one."""
+    recorder, x = Recorder(), torch.randn(200, 16)
+    recorder.begin([x])
+    with recorder:
+        m = x[:, 0]
+        for i in range(1, 16):
+            m = torch.maximum(m, x[:, i])
+        s, rows = torch.zeros_like(m), torch.empty(200, 16)
+        for i in range(16):
+            s += torch.exp(x[:, i] - m)
+        for i in range(200):
+            rows[i].copy_(x[i])
+        y = rows.to(torch.float64) + s[:, None]
+    (played,) = Player(recorder.tape([y]), "cpu").run(x)
+    assert torch.allclose(played, x.double() + torch.exp(x - x.amax(1, True)).sum(1, True))
 
 
 def test_glue_that_adds_up_to_a_sum_is_not_played():
