@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from avo.cli.options import SizesOption
 from dsl.wording import counted
 
 if TYPE_CHECKING:
@@ -24,15 +25,7 @@ def check(
     target: Annotated[
         str | None, typer.Option(help="Take sizes from this target: memory limits become exact.", metavar="TARGET")
     ] = None,
-    workload: Annotated[
-        str | None,
-        typer.Option(
-            "--workload",
-            "--workloads",
-            help="Sizes: the target's, changed; a set of it by name; or all, without a target.",
-            metavar="k=v,...|SET",
-        ),
-    ] = None,
+    workload: SizesOption = None,
     fix: Annotated[
         bool, typer.Option("--fix", help="First mend what needs no thought, in the file; comments stay.")
     ] = False,

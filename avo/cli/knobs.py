@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from avo.cli.options import SizesOption
+
 if TYPE_CHECKING:
     from dsl.knobs import Knob
 
@@ -20,15 +22,7 @@ def knobs(
     target: Annotated[
         str | None, typer.Option(help="Leave out what does not fit at this target's sizes.", metavar="TARGET")
     ] = None,
-    workload: Annotated[
-        str | None,
-        typer.Option(
-            "--workload",
-            "--workloads",
-            help="Sizes: the target's, changed; a set of it by name; or all, without a target.",
-            metavar="k=v,...|SET",
-        ),
-    ] = None,
+    workload: SizesOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the knobs as JSON.")] = False,
 ) -> None:
     """List the knobs of a program: what each is set to and what it may be on this chip.

@@ -22,6 +22,16 @@ WorkloadOption = Annotated[
         metavar="k=v,...|SET",
     ),
 ]
+# Of the verbs that read one program: sizes with or without a target.
+SizesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        "--workloads",
+        help="Sizes: the target's, changed; a set of it by name; or all, without a target.",
+        metavar="k=v,...|SET",
+    ),
+]
 # Of the verbs through which somebody from outside proposes: the run that is there, or a new one.
 ProposedInOption = Annotated[
     int | None, typer.Option("--run", help="The run to propose in. [default: the newest]", metavar="RUN", min=1)
