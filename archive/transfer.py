@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import itertools
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -90,6 +91,49 @@ def import_archive(archive: Archive, lines: Iterable[str], name: str, *, trusted
     return reader.done
 
 
+def importable(lines: Iterable[str], name: str) -> Iterator[str]:
+    """The same lines, once the first of them says that `import_archive` can read the rest: to be asked before an archive
+    is made for them. Raises ArchiveError where it does not."""
+    rest = iter(lines)
+    read: list[str] = []
+    for text in rest:
+        read.append(text)
+        if text.strip():
+            break
+    first = next(_rows(read, name), None)
+    if first is None:
+        raise ArchiveError(f"{name} is empty; `avo archive export` writes a file to import")
+    _check_head(first[1], name)
+    return itertools.chain(read, rest)
+
+
+def _rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for count, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+        except ValueError as error:
+            raise _bad(name, count, f"not JSON ({error}); the file may have been cut") from error
+        if not isinstance(row, dict):
+            raise _bad(name, count, "not a JSON object")
+        yield count, row
+
+
+def _bad(name: str, count: int, what: str) -> ArchiveError:
+    return ArchiveError(f"{name}, line {count}: {what}. Nothing was imported")
+
+
+def _check_head(head: Mapping[str, Any], name: str) -> None:
+    if head.get("format") != FORMAT:
+        raise ArchiveError(f"{name} was not written by `avo archive export`: its first line does not say so")
+    if head.get("version") != migrations.VERSION:
+        raise ArchiveError(
+            f"{name} has schema version {head.get('version')}, this avo knows {migrations.VERSION}. Import it "
+            "with the avo that wrote it, or export it again after an upgrade. Nothing was imported"
+        )
+
+
 class _Reader:
     """Rows on their way in: their numbers are kept where they are free, and follow the rows that they refer to."""
 
@@ -112,7 +156,7 @@ class _Reader:
 
     def read(self, lines: Iterable[str]) -> None:
         before = self._texts()
-        rows = self._rows(lines)
+        rows = _rows(lines, self.name)
         first = next(rows, None)
         if first is None:
             raise ArchiveError(f"{self.name} is empty; `avo archive export` writes a file to import")
@@ -123,13 +167,13 @@ class _Reader:
         end: Any = None
         for count, row in rows:
             if end is not None:
-                raise self._bad(count, "a row after the end")
+                raise _bad(self.name, count, "a row after the end")
             end = row.get("end")
             if end is not None:
                 continue
             at = _PLACE.get(str(row.pop("table", "")))
             if at is None or at < place:
-                raise self._bad(count, "no table of an archive, or not in its turn")
+                raise _bad(self.name, count, "no table of an archive, or not in its turn")
             seen[_ORDER[at].name] += 1
             if at > place or len(batch) == _BATCH:
                 self._insert(_ORDER[place], batch)
@@ -137,7 +181,7 @@ class _Reader:
             try:
                 made = self._taken(_ORDER[at], row)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise self._bad(count, f"a row of {_ORDER[at].name} that is not whole ({error!r})") from error
+                raise _bad(self.name, count, f"a row of {_ORDER[at].name} that is not whole ({error!r})") from error
             if made is not None:
                 batch.append(made)
         self._insert(_ORDER[place], batch)
@@ -147,26 +191,8 @@ class _Reader:
             refresh(self.connection, evaluation)
         self.done.rows["texts"] = self._texts() - before  # those that were here already are not new
 
-    def _rows(self, lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-        for count, text in enumerate(lines, 1):
-            if not text.strip():
-                continue
-            try:
-                row = json.loads(text)
-            except ValueError as error:
-                raise self._bad(count, f"not JSON ({error}); was the file cut?") from error
-            if not isinstance(row, dict):
-                raise self._bad(count, "not a JSON object")
-            yield count, row
-
     def _check_head(self, head: dict[str, Any]) -> None:
-        if head.get("format") != FORMAT:
-            raise ArchiveError(f"{self.name} was not written by `avo archive export`: its first line does not say so")
-        if head.get("version") != migrations.VERSION:
-            raise ArchiveError(
-                f"{self.name} has schema version {head.get('version')}, this avo knows {migrations.VERSION}. Import it "
-                "with the avo that wrote it, or export it again after an upgrade. Nothing was imported"
-            )
+        _check_head(head, self.name)
         if head.get("score_rule") != self.connection.execute(select(schema.c.score_rule)).scalar_one():
             # Search keys by another rule: have them all computed anew at the next opening.
             self.connection.execute(schema.update().values(score_rule=-1))
@@ -246,9 +272,6 @@ class _Reader:
         else:
             self.connection.execute(table.insert(), batch)
         self.done.rows[table.name] += len(batch)
-
-    def _bad(self, count: int, what: str) -> ArchiveError:
-        return ArchiveError(f"{self.name}, line {count}: {what}. Nothing was imported")
 
 
 def imported(judge: str) -> str:

@@ -72,14 +72,16 @@ def load(
     Example: avo archive import runs.jsonl --archive all.db
     """
     from archive.archive import open_archive
-    from archive.transfer import import_archive
+    from archive.transfer import import_archive, importable
     from avo.cli.console import say, show_json
     from avo.config import DEFAULT_ARCHIVE
     from avo.files import lines_of
 
-    with lines_of(path) as lines, open_archive(where or DEFAULT_ARCHIVE) as store:
-        done = import_archive(store, lines, path, trusted=trust)
-        name = store.where
+    with lines_of(path) as lines:
+        rows = importable(lines, path)  # else a mistaken file would leave an empty archive
+        with open_archive(where or DEFAULT_ARCHIVE) as store:
+            done = import_archive(store, rows, path, trusted=trust)
+            name = store.where
     if as_json:
         show_json({"archive": name, "runs": done.runs, "known": done.known, "rows": done.rows})
         return

@@ -83,6 +83,14 @@ def test_an_archive_is_checked_exported_imported_and_freed(cli: Callable[..., An
     assert told.code == 1 and not json.loads(told.out)["whole"]
 
 
+def test_a_file_to_import_that_is_none_makes_no_archive(cli: Callable[..., Any], tmp_path: Path) -> None:
+    for text in ("hello\n", "", '{"a": 1}\n'):
+        Path("other.txt").write_text(text, encoding="utf-8")
+        told = cli("archive", "import", "other.txt", "--archive", "made.db")
+        assert told.code == 2 and "other.txt" in told.err and not Path("made.db").exists()
+
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
