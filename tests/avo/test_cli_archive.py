@@ -83,7 +83,10 @@ def test_an_archive_is_checked_exported_imported_and_freed(cli: Callable[..., An
     assert told.code == 1 and not json.loads(told.out)["whole"]
 
 
-def test_a_file_to_import_that_is_none_makes_no_archive(cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_to_import_that_is_none_makes_no_archive(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for text in ("hello\n", "", '{"a": 1}\n'):
         Path("other.txt").write_text(text, encoding="utf-8")
         told = cli("archive", "import", "other.txt", "--archive", "made.db")
