@@ -92,8 +92,8 @@ def import_archive(archive: Archive, lines: Iterable[str], name: str, *, trusted
 
 
 def importable(lines: Iterable[str], name: str) -> Iterator[str]:
-    """The same lines, once the first of them says that `import_archive` can read the rest: to be asked before an archive
-    is made for them. Raises ArchiveError where it does not."""
+    """The same lines, once the first of them says that `import_archive` can read the rest: to be asked before an
+    archive is made for them. Raises ArchiveError where it does not."""
     rest = iter(lines)
     read: list[str] = []
     for text in rest:

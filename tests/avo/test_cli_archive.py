@@ -93,7 +93,6 @@ def test_a_file_to_import_that_is_none_makes_no_archive(
         assert told.code == 2 and "other.txt" in told.err and not Path("made.db").exists()
 
 
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
