@@ -114,7 +114,7 @@ class TestLocks:
         start = time.monotonic()
         with pytest.raises(ArchiveError, match=r"has been locked by another process for 0 s.*--resume"):
             writer.add_candidate(0, "0" * 16, "text", agent="a")
-        assert 0.2 < time.monotonic() - start < 5
+        assert 0.2 < time.monotonic() - start < 20
         assert archive.candidates(run.id) == []  # and reading goes on meanwhile
         other.execute("ROLLBACK")
         writer.add_candidate(0, "0" * 16, "text", agent="a")
@@ -130,7 +130,7 @@ class TestLocks:
             for k in range(1, 20):  # with a reader in the middle of its transaction
                 writer.add_candidate(k, f"{k:016x}", "text", agent="a")
                 writer.record_evaluation(k, bad())
-            assert time.monotonic() - start < 5
+            assert time.monotonic() - start < 20
             assert reader.execute("SELECT count(*) FROM candidates").fetchone() == (1,)  # its snapshot stands
             reader.execute("COMMIT")
             assert reader.execute("SELECT count(*) FROM candidates").fetchone() == (20,)
@@ -202,11 +202,11 @@ class TestTwoProcesses:
         self, archive: Archive, run: Run, elsewhere: subprocess.Popen[str]
     ) -> None:
         elsewhere.send_signal(signal.SIGKILL)
-        time.sleep(0.1)  # not waited for: a zombie has ended too
+        os.waitid(os.P_PID, elsewhere.pid, os.WEXITED | os.WNOWAIT)  # not reaped: a zombie has ended too
         assert archive.run(run.id).state == "interrupted"
         start = time.monotonic()
         with archive.claim(run.id) as writer:
-            assert time.monotonic() - start < 2
+            assert time.monotonic() - start < 10
             writer.add_candidate(0, "0" * 16, "text", agent="a")
         assert archive.run(run.id).state == "ended"
 

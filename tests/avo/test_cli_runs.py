@@ -183,19 +183,19 @@ def test_a_stopped_run_loses_nothing_that_was_judged(
 
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    slow = SLOW.format(folder=str(EXAMPLE.parent)).replace("time.sleep(", "time.sleep(60 + ")
+    slow = SLOW.format(folder=str(EXAMPLE.parent)).replace("time.sleep(", "open('begun', 'w'); time.sleep(60 + ")
     (tmp_path / "slow.py").write_text(slow)
     assert "60 + " in slow
     parts = ["--target", EXAMPLE / "target.py", "--evaluator", "slow.py:Slow", "--agent", EXAMPLE / "agent.py"]
     command = [sys.executable, "-c", "from avo.cli import main; main()", "evolve", *map(str, parts), "--steps", "10"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stderr is not None
-    for line in process.stdout:
-        if not line.strip():
-            break  # the start screen is done
-    time.sleep(1.0)
+    while not Path("begun").exists() and process.poll() is None:
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    for line in process.stdout:
+        if "finishing 1 under way" in line:
+            break  # two that come at once would be one
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) == 130
     assert process.stderr.read().splitlines()[-1] == "stopped"

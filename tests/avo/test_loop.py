@@ -469,7 +469,7 @@ class TestInterrupts:
 
         def stuck(evaluator: HashEvaluator, text: str) -> None:
             if text != TARGET.seed:
-                release.wait(30)
+                release.wait(60)
 
         def press(event: object) -> None:
             if isinstance(event, Proposed) and event.k == 1:
@@ -481,7 +481,7 @@ class TestInterrupts:
         with pytest.raises(KeyboardInterrupt):
             search(archive, WalkAgent(), HashEvaluator(fault=stuck), Budget(steps=5), observer=Watch(press))
         release.set()
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 30
         assert (archive.run().state, archive.run().ended) == ("interrupted", "interrupted")
         assert archive.counts(1) == {"ok": 1, "pending": 1}
 

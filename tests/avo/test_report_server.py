@@ -28,7 +28,7 @@ def address(evolved: Path) -> Iterator[str]:
         up.set()
 
     threading.Thread(target=serve, args=("avo.db", None, 0, started), daemon=True).start()
-    assert up.wait(20)
+    assert up.wait(60)
     yield ready[0]
 
 

@@ -505,9 +505,9 @@ def test_attention_of_512_takes_well_under_a_second():
         "s[b h m n] = sum[d](q * k) * rsqrt(D)\no = sum[n](softmax[n](where(m >= n, s, -inf)) * v)"
     )
     x = {name: rng.standard_normal((1, 4, 512, 64)) for name in "qkv"}
-    start = time.perf_counter()
+    start = time.process_time()
     evaluate(program, x)
-    assert time.perf_counter() - start < 3.0  # 0.1 s on an idle core
+    assert time.process_time() - start < 1.0  # 0.1 s
 
 
 # Block formats --------------------------------------------------------------------------------------------------------

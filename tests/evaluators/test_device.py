@@ -94,7 +94,7 @@ def _hold(folder: Path, ready: Any, done: Any) -> None:
     lease = Lease("GPU-x", folder)
     lease.take()
     ready.set()
-    done.wait(20)
+    done.wait(60)
 
 
 def test_a_lease_is_for_one_process(tmp_path: Path) -> None:
@@ -102,14 +102,14 @@ def test_a_lease_is_for_one_process(tmp_path: Path) -> None:
     ready, done = context.Event(), context.Event()
     holder = context.Process(target=_hold, args=(tmp_path, ready, done))
     holder.start()
-    assert ready.wait(20)
+    assert ready.wait(60)
     mine = Lease("GPU-x", tmp_path)
     with pytest.raises(Unavailable, match=str(holder.pid)):
         mine.take()
     Lease("GPU-y", tmp_path).take()  # another device
     done.set()
     holder.join()
-    mine.take(wait_s=5.0)
+    mine.take(wait_s=20.0)
     mine.release()
 
 

@@ -26,7 +26,7 @@ if sys.platform != "linux":
 DOUBLES = Path(__file__).with_name("worker_doubles.py")
 
 
-def gone(pid: int, within: float = 3.0) -> bool:
+def gone(pid: int, within: float = 30.0) -> bool:
     """Whether a process ends within so many seconds (a zombie that nobody has reaped yet has ended)."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
@@ -80,7 +80,7 @@ def test_a_hang_is_killed_with_its_children(pool, tmp_path):
     with pytest.raises(Timeout, match="brood took more than 1 s") as failure:
         pool.call("brood", {"file": str(note)}, timeout=1)
     assert failure.value.status is Status.TIMEOUT
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30  # it would hang for 600 s
     children = [int(pid) for pid in note.read_text().split()]
     assert len(children) == 2 and all(gone(pid) for pid in children)
     assert pool.call("echo", {}, timeout=10).result["pid"] != 0
@@ -109,11 +109,11 @@ def test_computing_sleeping_and_stopping_itself_are_charged(pool):
     began = time.monotonic()
     with pytest.raises(Timeout, match=r"sleep took more than 0\.5 s"):
         pool.call("sleep", {"seconds": 60}, timeout=0.5)
-    assert 0.5 <= time.monotonic() - began < 4
+    assert 0.5 <= time.monotonic() - began < 30
     began = time.monotonic()
     with pytest.raises(Timeout, match=r"halt took more than 0\.2 s"):
         pool.call("halt", {}, timeout=0.2)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 30
 
 
 def test_a_crash_costs_its_own_call_alone(pool):
@@ -131,27 +131,33 @@ def test_a_crash_costs_its_own_call_alone(pool):
     assert pool.call("echo", {}, timeout=10).result["payload"] == {}
 
 
-def test_a_worker_that_somebody_kills_is_replaced_and_asked_again():
-    with WorkerPool(1, extra=DOUBLES) as pool:
-        pids = [pool.call("echo", {}, timeout=10).result["pid"]]
+def asleep(note, count):
+    """The processes that said so, in a file, once there are so many; whatever there are after half a minute."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = note.read_text().split("\n")[:-1] if note.exists() else []
+        if len(found) >= count:
+            break
+        time.sleep(0.01)
+    return [int(pid) for pid in found]
 
-        def kill(times):
-            for _ in range(times):
-                while not pool.pids() or pool.pids()[0] in pids:
-                    time.sleep(0.01)
-                time.sleep(0.5)  # it is at the task by then
-                pids.append(pool.pids()[0])
-                os.kill(pids[-1], signal.SIGKILL)
+
+def test_a_worker_that_somebody_kills_is_replaced_and_asked_again(tmp_path):
+    with WorkerPool(1, extra=DOUBLES) as pool:
+
+        def kill(note, times):
+            for nth in range(times):
+                os.kill(asleep(note, nth + 1)[nth], signal.SIGKILL)
 
         for times in (1, 2):
-            pids[:] = []
-            killer = threading.Thread(target=kill, args=(times,))
+            note = tmp_path / str(times)
+            killer = threading.Thread(target=kill, args=(note, times))
             killer.start()
             if times == 1:
-                assert pool.call("sleep", {"seconds": 2}, timeout=20).result is not None
+                assert pool.call("sleep", {"seconds": 1, "file": str(note)}, timeout=60).result is not None
             else:
                 with pytest.raises(Unavailable, match="killed by SIGKILL, twice"):
-                    pool.call("sleep", {"seconds": 20}, timeout=60)
+                    pool.call("sleep", {"seconds": 20, "file": str(note)}, timeout=60)
             killer.join()
 
 
@@ -225,26 +231,26 @@ def test_workers_are_recycled():
     assert pids[0] == pids[1] != pids[2] == pids[3]
 
 
-def test_close_ends_calls_in_flight():
+def test_close_ends_calls_in_flight(tmp_path):
     pool = WorkerPool(1, extra=DOUBLES)
     pool.warm(["plain"], wait=True)
     pids, failures = pool.pids(), []
 
     def work():
         try:
-            pool.call("sleep", {"seconds": 30}, timeout=60)
+            pool.call("sleep", {"seconds": 60, "file": str(tmp_path / "note")}, timeout=90)
         except Exception as error:
             failures.append(error)
 
     threads = [threading.Thread(target=work) for _ in range(2)]  # one runs, one waits for a worker
     for thread in threads:
         thread.start()
-    time.sleep(0.3)
+    assert asleep(tmp_path / "note", 1)
     began = time.monotonic()
     pool.close()
     for thread in threads:
         thread.join()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
     assert [type(error) for error in failures] == [Unavailable, Unavailable]
     assert all("closed" in str(error) for error in failures)
     assert all(gone(pid) for pid in pids)
@@ -312,10 +318,11 @@ def test_no_orphan_when_the_parent_is_killed(tmp_path):
         from evaluators.pool import WorkerPool
         pool = WorkerPool(2, extra=Path({str(DOUBLES)!r}))
         pool.warm(["plain"], wait=True)
-        threading.Thread(target=pool.call, args=("sleep", {{"seconds": 600}}), kwargs={{"timeout": 900}}).start()
-        while len(pool.pids()) < 2:
+        note = {str(tmp_path / "note")!r}
+        asked = {{"seconds": 600, "file": note}}
+        threading.Thread(target=pool.call, args=("sleep", asked), kwargs={{"timeout": 900}}).start()
+        while len(pool.pids()) < 2 or not Path(note).exists():
             time.sleep(0.01)
-        time.sleep(0.3)
         print(*pool.pids(), flush=True)
         time.sleep(600)
     """)

@@ -18,6 +18,9 @@ def echo(payload, blobs):
 
 
 def sleep(payload, blobs):
+    if "file" in payload:
+        with open(payload["file"], "a") as file:
+            file.write(f"{os.getpid()}\n")
     time.sleep(payload["seconds"])
     return {}, []
 

@@ -71,7 +71,7 @@ def test_copies_that_wait_are_taken_first_and_a_dead_one_is_not(pool):
     pool.settled()
     (left,) = waiting & set(pool.pids()) - {pool.pids()[0]}
     os.kill(left, 9)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while Path(f"/proc/{left}/stat").read_text().rpartition(")")[2].split()[0] != "Z" and time.monotonic() < end:
         time.sleep(0.01)
     with pool.session("raw-process") as session:
@@ -107,14 +107,17 @@ ORPHAN = """
 import ctypes, os, time
 
 {before}
+named, write = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         open("/proc/self/comm", "w").write("avo-{name}")
+        os.write(write, b"!")
         time.sleep(60)
         os._exit(0)
     os._exit(0)
 os.wait()
+os.read(named, 1)
 
 
 def run(x):
@@ -135,7 +138,7 @@ def called(name):
 
 @pytest.mark.parametrize("before", ["", "ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)"], ids=["plain", "gives up its own"])
 def test_a_process_whose_parents_have_gone_is_counted_and_ends_with_its_candidate(pool, before):
-    name = f"orphan-{len(before)}"
+    name = f"{os.getpid()}-{len(before)}"
     with pool.session("raw-process") as session:
         session.call("raw_load", {"source": ORPHAN.format(before=before, name=name)})
         assert len(called(f"avo-{name}")) == 1

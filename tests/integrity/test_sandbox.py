@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -239,22 +239,28 @@ def test_a_level_that_is_accepted_promotes():
 
 
 def test_no_process_of_a_candidate_outlives_it():
+    nap = f"time.sleep(600.{os.getpid()})"  # nobody else's: another suite may run beside this one
     text = (
         "import os, subprocess, sys\n"
         "def run(x):\n"
-        "    subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+        f"    subprocess.Popen([sys.executable, '-c', 'import time; {nap}'], start_new_session=True)\n"
         "    return x * 2\n"
     )
     with WorkerPool(1) as pool:
         found = judged(text, "process", pool)
         assert found.status is Status.GAMING and "processes of its own" in found.message
-    assert threading.active_count() >= 1
-    alive = [
+    until = time.monotonic() + 10
+    while _asleep(nap) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert _asleep(nap) == []
+
+
+def _asleep(nap: str) -> list[Path]:
+    return [
         p
         for p in Path("/proc").iterdir()
-        if p.name.isdigit() and b"time.sleep(600)" in _read(p / "cmdline") and b"avo-workers" in _read(p / "environ")
+        if p.name.isdigit() and nap.encode() in _read(p / "cmdline") and b"avo-workers" in _read(p / "environ")
     ]
-    assert alive == []
 
 
 def _read(path: Path) -> bytes:
