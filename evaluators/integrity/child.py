@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from evaluators.guards import Zone
     from evaluators.integrity.child_device import Device
+    from evaluators.integrity.tape import Recorder
     from evaluators.integrity.watching import Calls, Launches
 
 ENTRY = "run"
@@ -49,6 +50,7 @@ class _State:
     last: list[tuple[int, torch.Tensor, bytes]] = []  # noqa: RUF012  those of the last call, in place too
     calls: Calls
     launches: Launches
+    recorder: Recorder | None = None  # where the steps of a call are to be told: it has seen the file load
     device: Device | None = None  # where the candidate runs on one
 
 
@@ -109,12 +111,18 @@ def confine(level: sandbox.Level, home: Path, device: bool = False) -> None:
 
 
 def load_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """{source} -> {}. Raises CandidateError where it does not load or has no function `run`."""
+    """{source, recorded: whether the steps of a call will be asked for} -> {}. Raises CandidateError where it does not
+    load or has no function `run`."""
     from evaluators.compiler import load_source
+    from evaluators.integrity.tape import Recorder
     from evaluators.integrity.watching import watched
 
-    with watched(_State.calls, here=False):
+    seen: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if payload.get("recorded"):
+        _State.recorder = _State.launches.recorder = seen = Recorder()
+    with watched(_State.calls, here=False), seen:
         module = load_source(payload["source"])
+    _State.launches.recorder = None
     run = getattr(module, ENTRY, None)
     if not callable(run):
         raise CandidateError(f"the file has no function {ENTRY!r}; it needs `def {ENTRY}(*inputs, **params)`")
@@ -133,7 +141,7 @@ def tape_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str
         inputs = _State.device.put(payload["inputs"], blobs)
     else:
         inputs = [_place(row, data)[0] for row, data in zip(payload["inputs"], blobs, strict=True)]
-    recorder = Recorder()
+    recorder = _State.recorder or Recorder()
     _State.launches.ghost, _State.launches.recorder = False, recorder
     try:
         for _ in range(2):  # the first one compiles, tunes, and makes what is kept

@@ -412,7 +412,7 @@ def _whose_work(case: _Case, pool: WorkerPool) -> tuple[str, str]:
     workloads = _to_prove(case, rng)
     seen: dict[str, Any] = {"odd": [], "late": []}
     try:
-        with _started(case, pool) as session:
+        with _started(case, pool, recorded=True) as session:
             told = [_asked(case, _drawn(case, workload, "normal", rng)) for workload in workloads]
             tapes = [_taped(case, session, *asked) for asked in told]
         ghost = "wrong"
@@ -487,16 +487,17 @@ def _load_tape(case: _Case, session: Session, tape: dict[str, Any]) -> None:
 
 
 class _started:
-    """A fresh process with the candidate loaded."""
+    """A fresh process with the candidate loaded. recorded: the steps of its calls will be asked for."""
 
-    def __init__(self, case: _Case, pool: WorkerPool) -> None:
+    def __init__(self, case: _Case, pool: WorkerPool, recorded: bool = False) -> None:
         self._case, self._pool, self._stack = case, pool, ExitStack()
+        self._asked = {"source": case.text, "recorded": recorded}
 
     def __enter__(self) -> Session:
         with ExitStack() as opening:
             session = opening.enter_context(self._pool.session(self._case.kind))
             try:
-                session.call("raw_load", {"source": self._case.text}, (), self._case.timeout)
+                session.call("raw_load", self._asked, (), self._case.timeout)
             except TaskError as error:
                 said = _said(error.message)
                 raise Rejected(Status.COMPILE_ERROR, said[0], {"error": "\n".join(said)}) from None

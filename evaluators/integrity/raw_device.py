@@ -150,7 +150,7 @@ class RawDeviceEvaluator(RawEvaluator):
             row["played"] = self._played(case, size)
             if row["played"]["work"] != raw.PROVED:
                 # Steps that were laid down before the recording (a graph) are seen from a process's first call on.
-                with raw._started(case, pool) as fresh:
+                with raw._started(case, pool, recorded=True) as fresh:
                     size.record(fresh)
                 again = self._played(case, size)
                 row["played"] = again if again["work"] == raw.PROVED else row["played"]

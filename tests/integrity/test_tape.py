@@ -62,8 +62,8 @@ def test_the_work_of_honest_kernels_is_proved(judge, name):
     assert found.gate("integrity").evidence["ghost"] == "wrong"
 
 
-@pytest.mark.parametrize("name", ["dtype_argument", "library_functions"])
-def test_what_a_kernel_may_name(judge, name):
+@pytest.mark.parametrize("name", ["dtype_argument", "library_functions", "tables_and_views"])
+def test_what_a_kernel_may_name_and_what_is_made_as_the_file_loads(judge, name):
     found = judge.evaluate((HERE / "honest" / f"{name}.py").read_text(), target("rmsnorm"), CPU)
     assert found.status is Status.OK and work(found) == PROVED, found.message or work(found)
 
