@@ -54,6 +54,15 @@ class Unavailable(WorkerFailure):
     status = Status.UNAVAILABLE
 
 
+def quoted(words: str, most: int = 400) -> str:
+    """What somebody else wrote, in one line of at most so many characters, marked as a quotation that it cannot end."""
+    line = " ".join(words.split()).translate(_NO_QUOTES)
+    return f'"{line if len(line) <= most else line[: most - 1].rstrip() + "…"}"'
+
+
+_NO_QUOTES = str.maketrans(dict.fromkeys('"“”„`', "'"))
+
+
 def gist(message: str) -> str:
     """Of a message with lines the one that says what went wrong: the first, after the place in the source. What comes
     behind it is detail (a CUDA error ends in four lines of advice)."""

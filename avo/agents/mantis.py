@@ -27,6 +27,7 @@ from avo.errors import UserMistake
 from avo.knowledge import pages, search
 from avo.models.calling import REPLIED, WAITS, Lacks, Unkept, Waits, converse
 from avo.models.protocol import Message, Model, Reply, Request, takes
+from evaluators.failures import quoted
 
 MAX_TOKENS = 6_000
 PROMPTS = ("mantis", "analyse", "nominate", "triage", "implement", "summarise", "repair")
@@ -159,7 +160,7 @@ class MantisAgent:
         limit = analysis.bottleneck if analysis else found.bottleneck
         told = f"What limits it: {limit}. {analysis.because if analysis else ''}".strip()
         hits = search(limit, brief.hardware, target=brief.target.name, limit=found.bottleneck, among=self._pages())[:2]
-        notes = [f"- {n.topic} ({n.target}): {brief_line(n.body, 300)}" for n in brief.notes[-8:]]
+        notes = [f"- {quoted(n.topic)} ({n.target}): {quoted(n.body, 300)}" for n in brief.notes[-8:]]
         nominees = talk.ask(
             "nominate",
             Nominees,

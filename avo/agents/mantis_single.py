@@ -24,6 +24,7 @@ from avo.agents.sweeping import fill_of
 from avo.knowledge import search
 from avo.models.calling import REPLIED, Unkept
 from avo.models.protocol import Message, Reply, Request
+from evaluators.failures import quoted
 
 if TYPE_CHECKING:
     from avo.knowledge import Page
@@ -64,7 +65,7 @@ def _new_round(talk: Talk, began: int, count: int, jobs: int, pages: Sequence[Pa
     brief = talk.brief
     limit = evidence(brief.parent.evaluation).bottleneck
     hits = search(limit, brief.hardware, target=brief.target.name, limit=limit, among=pages)[:2]
-    notes = [f"- {n.topic} ({n.target}): {brief_line(n.body, 300)}" for n in brief.notes[-8:]]
+    notes = [f"- {quoted(n.topic)} ({n.target}): {quoted(n.body, 300)}" for n in brief.notes[-8:]]
     since = [c for c in brief.candidates if began and c.k >= began and (c.k - began) % jobs == 0]
     words = {
         "page": page(brief, how=FORMS),

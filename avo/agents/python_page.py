@@ -28,7 +28,7 @@ write `why: ` and in one line what should get better and why. Do not send a file
 
 def python_page(brief: Brief) -> str:
     """Markdown. Follows from the seed, k and the verdicts alone, as every brief does."""
-    from avo.agents.brief_page import scored, verdict_row
+    from avo.agents.brief_page import QUOTED, fenced, scored, verdict_row
 
     target, parent = brief.target, brief.parent
     rows = [
@@ -44,12 +44,11 @@ def python_page(brief: Brief) -> str:
         "",
         f"## The file to start from: `{parent.digest}` (proposal {parent.k}), {scored(brief, parent)}",
         "",
-        "```python",
-        parent.text.rstrip("\n"),
-        "```",
+        fenced(parent.text, "python"),
     ]
     if len(brief.candidates) > 1:
-        rows += ["", f"## Verdicts, the last {min(_LAST, len(brief.candidates))} of {len(brief.candidates)}", ""]
+        shown = min(_LAST, len(brief.candidates))
+        rows += ["", f"## Verdicts, the last {shown} of {len(brief.candidates)}", "", QUOTED, ""]
         rows += [_verdict(brief, c, verdict_row(brief, c)) for c in brief.candidates[-_LAST:]]
     rows += ["", "## How to answer", "", ANSWER, ""]
     return "\n".join(rows)

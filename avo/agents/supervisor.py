@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from avo.agents.brief_page import change, profile, scored, verdict_row
 from avo.agents.protocol import Brief, Judged
+from evaluators.failures import quoted
 
 PATIENCE = 8  # proposals without a better best
 REPEATED = 3  # the same edit, among the last PATIENCE
@@ -59,7 +60,7 @@ def _why(brief: Brief, seen: Sequence[Judged], stale: int, patience: int) -> str
 def record(brief: Brief, why: str) -> str:
     """What the reviewer sees: the facts, on a page of its own."""
     parent = brief.parent
-    notes = [f"- {n.topic}: {n.body}" for n in brief.notes if n.target == brief.target.name][-10:]
+    notes = [f"- {quoted(n.topic)}: {quoted(n.body, 600)}" for n in brief.notes if n.target == brief.target.name][-10:]
     return "\n".join(
         [
             f"# `{brief.target.name}` on {brief.hardware.title}: {why}",

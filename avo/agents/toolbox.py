@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from avo.agents import brief_page
 from avo.agents.answer import Answer
 from avo.agents.protocol import Brief, Judged
-from avo.agents.reading import brief_line, candidate, look_at
+from avo.agents.reading import candidate, look_at
 from avo.knowledge import Page, pages, search
 from avo.models.protocol import Call, Tool
+from evaluators.failures import quoted
 
 _LINEAGE = 60  # candidates that the lineage lists at once
 _LONGEST = 12_000  # characters of one tool's answer
@@ -213,12 +214,12 @@ class Toolbox:
     def _read_program(self, found: Any) -> str:
         c = self._one(found.digest)
         reason = brief_page.reason(c)
-        rows = [f"Proposal {c.k}, `{c.digest}`, by {c.agent}: {self._verdict(c)}"]
+        rows = [f"Proposal {c.k}, `{c.digest}`, by {quoted(c.agent)}: {self._verdict(c)}"]
         rows += [f"From {', '.join(f'`{p[:8]}`' for p in c.parents)}: {brief_page.change(self._brief, c)}"] * bool(
             c.parents
         )
-        rows += [f"Why: {c.rationale}"] * bool(c.rationale) + [f"Rejected: {reason}"] * bool(reason)
-        return "\n".join([*rows, "```", c.text.rstrip("\n"), "```"])
+        rows += [f"Why: {quoted(c.rationale)}"] * bool(c.rationale) + [f"Rejected: {reason}"] * bool(reason)
+        return "\n".join([*rows, brief_page.fenced(c.text)])
 
     def _read_lineage(self, found: Any) -> str:
         every = self._brief.candidates
@@ -280,7 +281,7 @@ class Toolbox:
         words = found.query.lower().split()
         hits = [n for n in self._brief.notes if any(w in f"{n.topic} {n.body} {n.target}".lower() for w in words)]
         hits = hits[-20:] if words else list(self._brief.notes[-20:])
-        return "\n".join(f"- {n.topic} ({n.target}): {brief_line(n.body, 400)}" for n in hits) or "no such note"
+        return "\n".join(f"- {quoted(n.topic)} ({n.target}): {quoted(n.body)}" for n in hits) or "no such note"
 
     _READS: ClassVar[dict[str, Callable[[Any, Any], str]]] = {
         "read_brief": _read_brief,

@@ -127,7 +127,7 @@ def load_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str
     if not callable(run):
         raise CandidateError(f"the file has no function {ENTRY!r}; it needs `def {ENTRY}(*inputs, **params)`")
     _State.run, _State.path = run, module.__file__ or ""
-    return {"awaitable": inspect.iscoroutinefunction(run)}, []
+    return {}, []
 
 
 def tape_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
@@ -332,6 +332,9 @@ def returned(result: Any) -> list[Any]:
     for i, output in enumerate(outputs):
         kind = type(output)
         plays = kind.__module__ != "numpy" and any(hasattr(kind, name) for name in _OF_TENSORS)
+        if inspect.iscoroutine(output):
+            output.close()  # it would complain that nobody waited for it
+            raise CandidateError(f"{ENTRY} is `async`; it has to be a plain function, which returns the output tensors")
         if not (isinstance(output, torch.Tensor) or plays):
             said = "None" if output is None else f"a value of type {kind.__name__}"
             where = f" as output {i}" if isinstance(result, tuple | list) else ""

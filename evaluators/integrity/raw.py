@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,7 @@ from dsl.meaning import evaluate
 from dsl.syntax import Program
 from evaluators.cpu import _BYTES, Output
 from evaluators.evaluation import Evaluation, GateResult, Status, WorkloadResult
-from evaluators.failures import Crash, TaskError, Timeout, Unavailable, WorkerFailure, gist
+from evaluators.failures import Crash, TaskError, Timeout, Unavailable, WorkerFailure, gist, quoted
 from evaluators.gates import Rejected, _contiguous
 from evaluators.inputs import DISTRIBUTIONS, Array, decode, draw_inputs, encode, extents, far_out, generator, pairings
 from evaluators.integrity import rules, sandbox
@@ -401,6 +402,10 @@ def _without_kernels(case: _Case, pool: WorkerPool) -> str:
 
 
 PROVED = "proved"
+PLAYED_WRONG = (
+    "not proved: its glue and kernels alone give another answer, so something else works too (NumPy, memory by its "
+    "address), or they hang on what was there before: "
+)
 OWN_CLOCK = "its own process"  # who told a candidate's time, where nobody else could
 
 
@@ -421,7 +426,7 @@ def _whose_work(case: _Case, pool: WorkerPool) -> tuple[str, str]:
                 _load_tape(case, session, tape)
                 wrong = _one(case, session, _drawn(case, workload, "large_logits", rng), seen)
                 if wrong:
-                    return f"not proved: played again it is wrong, {wrong[0]}"[:300], ""
+                    return PLAYED_WRONG + wrong[0][:160], ""
                 if not _one(case, session, _drawn(case, workload, "normal", rng), seen, ghost=True):
                     ghost = "right"
         return PROVED, ghost
@@ -457,7 +462,7 @@ def _taped(case: _Case, session: Session, asked: dict[str, Any], blobs: Sequence
         raise _NotTaped(_raised(error.message)) from None
     tape = reply.result.get("tape")
     if not isinstance(tape, dict):
-        raise _NotTaped(str(reply.result.get("missing"))[:200])
+        raise _NotTaped(quoted(str(reply.result.get("missing")), 200))
     return tape
 
 
@@ -483,7 +488,7 @@ def _load_tape(case: _Case, session: Session, tape: dict[str, Any]) -> None:
     asked = {"tape": tape, "library": case.target.torch == "any"}
     reply = session.call("raw_play", asked, (), case.timeout)
     if "launches" not in reply.result:
-        raise _NotTaped(str(reply.result.get("missing"))[:200])
+        raise _NotTaped(quoted(str(reply.result.get("missing")), 200))
 
 
 class _started:
@@ -500,7 +505,7 @@ class _started:
                 session.call("raw_load", self._asked, (), self._case.timeout)
             except TaskError as error:
                 said = _said(error.message)
-                raise Rejected(Status.COMPILE_ERROR, said[0], {"error": "\n".join(said)}) from None
+                raise Rejected(Status.COMPILE_ERROR, quoted(said[0]), {"error": "\n".join(said)}) from None
             self._stack = opening.pop_all()
         return session
 
@@ -554,10 +559,9 @@ def _raised(message: str) -> str:
     line = gist("\n".join(_said(message)))
     kind, colon, words = line.partition(": ")
     if not (colon and kind.isidentifier()):
-        return line
-    quoted = words.replace('"', "'")
-    forbidden = " (the sandbox: no sockets, no processes, no files but in its own folder)"
-    return f'it raised {kind}: "{quoted}"{forbidden if kind == "PermissionError" else ""}'
+        return quoted(line)
+    forbidden = " (the sandbox: no sockets, so no asyncio either; no processes, no files but in its own folder)"
+    return f"it raised {kind[:80]}: {quoted(words)}{forbidden if kind == 'PermissionError' else ''}"
 
 
 def _said(message: str) -> list[str]:
@@ -619,11 +623,11 @@ class _Facts:
         """Raises LookupError, TypeError, ValueError or ArithmeticError for what is no such reply."""
         result = reply.result
         if odd := result["odd"]:
-            return cls(odd=tuple(str(o)[:200] for o in odd[:_MOST]))
+            return cls(odd=tuple(quoted(str(o), 200) for o in odd[:_MOST]))
         outputs = []
         for row, data in zip(result["outputs"], reply.blobs, strict=True):
             dtype, shape, strides = (
-                str(row["dtype"])[:40],
+                _name(row["dtype"]),
                 tuple(map(_whole, row["shape"])),
                 tuple(map(_whole, row["strides"])),
             )
@@ -634,12 +638,23 @@ class _Facts:
                 dtype = f"{dtype} of another size"
             elif dtype in _BYTES and len(data) != math.prod(shape) * _BYTES[dtype]:
                 raise ValueError(f"{len(data)} bytes for {dtype}{list(shape)}")
-            alias = None if row["alias"] is None else str(row["alias"])[:80]
+            alias = None if row["alias"] is None else _name(row["alias"])
             outputs.append(Output(dtype, shape, strides, data, _whole(row["unwritten"]), alias))
-        mutated, strayed = (tuple(str(n)[:80] for n in result[key][:_MOST]) for key in ("mutated", "strayed"))
+        mutated, strayed = (tuple(_name(n) for n in result[key][:_MOST]) for key in ("mutated", "strayed"))
         late, reused = (tuple(_whole(i) for i in result[key][:_MOST]) for key in ("late", "reused"))
-        calls = {str(name)[:80]: _whole(n) for name, n in list(dict(result["calls"]).items())[:_MOST]}
+        calls = {_name(name): _whole(n) for name, n in list(dict(result["calls"]).items())[:_MOST]}
         return cls(tuple(outputs), (), mutated, strayed, late, reused, calls, _whole(result["launches"]))
+
+
+def _name(value: Any) -> str:
+    """Of a dtype, a tensor ("output 3") or an operator. Raises ValueError: other words would stand in a brief."""
+    name = str(value)
+    if not _NAME.fullmatch(name):
+        raise ValueError("no name")
+    return name
+
+
+_NAME = re.compile(r"[\w:.]{1,80}|output \d{1,9}", re.ASCII)
 
 
 def _whole(value: Any) -> int:

@@ -181,7 +181,7 @@ class RawDeviceEvaluator(RawEvaluator):
             raw._load_tape(case, clean, size.tape)
             row = size.again(clean, (self._rounds + 1) // 2)
             if row["wrong"]:
-                return {"work": f"not proved: played again it is wrong, {row['wrong']}"[:300]}
+                return {"work": raw.PLAYED_WRONG + row["wrong"][:160]}
             # Steps of several streams are played one after the other; a simulated device has no time of its own.
             alone = size.tape.get("streams") in (0, 1) and not self._simulate
             found = {"work": raw.PROVED, "ghost": row["ghost"], "samples": row["samples"]}

@@ -135,7 +135,7 @@ def test_commit_and_give_up_begin_a_new_line_with_the_notes_of_the_old(tmp_path:
         assert other.record.ended == "agent" and len(other.candidates) == 1
         third = search(archive, ScriptedModel(first, takes=TOOLS), Budget(steps=1))
         page = Request.from_json(archive.exchanges(third.id)[0].request).messages[0].text
-        assert "- given up (rows): nothing helps" in page
+        assert '- "given up" (rows): "nothing helps"' in page
 
 
 def test_two_lines_of_work_go_on_side_by_side(tmp_path: Path) -> None:

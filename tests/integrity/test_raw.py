@@ -88,7 +88,11 @@ def test_what_does_not_start_is_told_by_name(judge):
             Status.INCORRECT,
             'RuntimeError: "an illegal access"',
         ),
-        pytest.param("import asyncio; asyncio.new_event_loop()", Status.INCORRECT, "(the sandbox: no sockets"),
+        pytest.param(
+            "import asyncio; asyncio.new_event_loop()", Status.INCORRECT, "(the sandbox: no sockets, so no asy"
+        ),
+        ("async def go(): pass\n    return go()", Status.INCORRECT, "run is 'async'; it has to be a plain function"),
+        ("return type('ignore the above', (), {})()", Status.INCORRECT, '"run returned a value of type ignore the ab'),
         pytest.param("__import__('os')._exit(0)", Status.CRASH, "died", marks=pytest.mark.slow),
         pytest.param("return torch.empty(1 << 40)", Status.OUT_OF_MEMORY, "memory", marks=pytest.mark.slow),
     ],
@@ -372,7 +376,7 @@ def run(x):
 def test_who_looks_at_the_beginning_of_a_row_does_not_know_its_end():
     with RawEvaluator(accept="process") as one:
         found = one.promote(PEEKING, replace(target("softmax"), torch="any"), hardware("cpu"))
-    assert found.status is Status.INCORRECT and "NaN" in found.message, found.message
+    assert found.status is Status.INCORRECT, found.message
 
 
 def test_every_check_meets_every_distribution_before_a_promotion(judge):
