@@ -10,13 +10,13 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from avo.errors import UserMistake, unfit, unknown
+from evaluators.installed import version
 
 DEFAULT_STEPS = 48
 DEFAULT_MAX_USD = 5.0  # where a model costs money and nobody says how much it may
@@ -128,10 +128,7 @@ def versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "platform": platform.platform()}
     ours = ("avo-kernels", "lark", "numpy", "optuna", "pydantic", "sqlalchemy", "torch", "triton")
     for name in (*ours, "anthropic", "openai"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "absent"
+        found[name] = version(name) or "absent"
     # Local build labels matter: torch 2.13.0+cpu and 2.13.0+cu130 are different libraries.
     found["executable"] = Path(sys.executable).name
     return found

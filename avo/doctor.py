@@ -15,6 +15,7 @@ from typing import Literal
 
 from avo.compiling import has_torch, has_triton
 from dsl.wording import counted
+from evaluators import installed
 
 
 @dataclass(frozen=True)
@@ -94,26 +95,29 @@ def _triton() -> Iterator[Finding]:
         advice = "pip install 'triton>=3.6'" if linux else "compile and evolve need Linux (WSL2 or a container will do)"
         yield Finding("triton", "fail" if linux else "warn", "not installed: nothing can be compiled or run", advice)
         return
-    version = metadata.version("triton")
+    version = installed.version("triton")
+    if version is None:
+        yield Finding("triton", "warn", "importable, but installed as no known package: its version is not known")
+        return
     old = tuple(int(p) for p in version.split("+")[0].split(".")[:2]) < (3, 6)
     yield Finding("triton", "fail" if old else "ok", version, "pip install 'triton>=3.6'" if old else "")
 
 
 def _gpu() -> Iterator[Finding]:
     """What is here to measure on, and what is missing for it."""
-    from evaluators.device import chip_of, local_devices
+    from evaluators.device import chip_of, cut_up, local_devices
 
     devices = local_devices()
     if not devices:
-        tools = [t for t in ("nvidia-smi", "rocm-smi") if shutil.which(t)]
+        tools = [t for t in ("nvidia-smi", "amd-smi", "rocm-smi") if shutil.which(t)]
         nodes = [p for p in ("/dev/nvidia0", "/dev/kfd") if os.path.exists(p)]
         if not tools and not nodes:
             told = "none: times are predicted, kernels run in the interpreter; avo bench and avo profile need one"
             yield Finding("gpu", "ok", told)
             return
-        advice = (
-            "look at nvidia-smi or rocm-smi, at CUDA_VISIBLE_DEVICES, and whether this torch is built for the driver"
-        )
+        amd = "/dev/kfd" in nodes
+        smi, mask = ("amd-smi", "HIP_VISIBLE_DEVICES") if amd else ("nvidia-smi", "CUDA_VISIBLE_DEVICES")
+        advice = f"look at {smi}, at {mask}, and whether this torch is built for the driver"
         yield Finding("gpu", "warn", f"found {', '.join([*tools, *nodes])}, but no device answers", advice)
         return
     for device in devices:
@@ -126,15 +130,16 @@ def _gpu() -> Iterator[Finding]:
             )
             continue
         driver = f", driver {device.driver}" if device.driver else ""
-        trouble = device.warnings() + ([f"it is cut up by MIG: a slice is no {chip.name}"] if device.mig else [])
+        cut = cut_up(device, chip)
+        trouble = device.warnings() + ([f"it is cut up by {cut}: a slice is no {chip.name}"] if cut else [])
         told = f"{device.name} ({chip.name}), {memory}{driver}" + "".join(f"; {w}" for w in trouble)
         yield Finding(
             name, "warn" if trouble else "ok", told, "times will be worse than those of a free card" if trouble else ""
         )
-    yield from _measuring()
+    yield from _measuring(devices[0].vendor)
 
 
-def _measuring() -> Iterator[Finding]:
+def _measuring(vendor: str) -> Iterator[Finding]:
     """The software that a measurement needs beside the device."""
     if not has_torch():
         return  # said already
@@ -152,9 +157,9 @@ def _measuring() -> Iterator[Finding]:
         )
     from avo.profiling_access import access
 
-    found = access()
-    if found.ncu:
-        yield Finding("profiler", "ok", f"Nsight Compute: {found.ncu}")
+    found = access(vendor)
+    if found.path:
+        yield Finding("profiler", "ok", f"{found.title}: {found.path}")
     else:
         other = "Proton and events are used" if found.proton else "events alone are used"
         yield Finding("profiler", "warn", f"avo profile: {other}, for {found.why_not}")

@@ -25,7 +25,9 @@ class Hardware:
     dtypes: operand dtypes that the matrix units take. emulated: dtypes that compile, but run as a wider one.
     shared_bytes: most shared memory (LDS) that one block can have. registers_sm: 32-bit registers, all banks.
     dies: chiplets with an L2 of their own that the hardware deals blocks to in turn; 1 where software sees one L2.
-    launch_s: least time that one more kernel adds to a stream. Vendor "cpu" makes no speed claim: its rates are 0.
+    launch_s: least time that one more kernel adds to a stream. memory_cache_bytes: of a cache behind the L2, which a
+    second read of the same bytes comes from (AMD's Infinity Cache); 0 where there is none. Vendor "cpu" makes no speed
+    claim: its rates are 0.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Hardware:
     dies: int
     dtypes: frozenset[str]
     launch_s: float
+    memory_cache_bytes: int = 0
     emulated: frozenset[str] = frozenset()
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -109,6 +112,7 @@ def _nvidia_sources(main: str, **more: str) -> Mapping[str, str]:
     named = {f: main for f in ("form", "sms", "clock_hz", "peak_flops", "alu_flops", "hbm_bytes_per_s", "hbm_bytes")}
     limits = ("shared_bytes", "shared_bytes_sm", "registers_sm", "registers_thread", "max_threads_sm", "max_blocks_sm")
     named |= dict.fromkeys((*limits, "warp_size"), _CUDA_LIMITS)
+    named["memory_cache_bytes"] = "none: the L2 is the last cache before memory"
     return MappingProxyType(named | {"exp_per_s": _CUDA_RATES, "launch_s": _LAUNCH, "dtypes": _MATRIX, **more})
 
 
@@ -117,6 +121,7 @@ def _amd_sources(main: str, **more: str) -> Mapping[str, str]:
     named |= dict.fromkeys(("sms", "shared_bytes", "shared_bytes_sm", "l2_bytes", "warp_size", "dies"), _ROCM)
     named |= dict.fromkeys(("max_threads_sm", "max_blocks_sm", "registers_thread"), _LLVM)
     named["registers_sm"] = _ROCM + ": 512 KiB of vector registers per compute unit"
+    named["memory_cache_bytes"] = _ROCM + ": Infinity Cache"
     named["launch_s"] = "AMD publishes none; taken to be the order of NVIDIA's: " + _LAUNCH
     return MappingProxyType(named | {"dtypes": _MATRIX, **more})
 
@@ -367,6 +372,7 @@ HARDWARE: Mapping[str, Hardware] = MappingProxyType(
             dtypes=_AMPERE,
             emulated=frozenset({"e4m3", "e5m2", "mxfp4"}),  # its own fp8 is the fnuz format, another dtype
             launch_s=0.9e-6,
+            memory_cache_bytes=256 * MIB,
             sources=_amd_sources(
                 _MI300X,
                 exp_per_s="AMD CDNA 3 ISA guide: transcendentals at a quarter of 64 lanes per clock and CU",
@@ -402,6 +408,7 @@ HARDWARE: Mapping[str, Hardware] = MappingProxyType(
             dies=8,
             dtypes=_HOPPER | {"mxfp8", "mxfp4"},
             launch_s=0.9e-6,
+            memory_cache_bytes=256 * MIB,
             sources=_amd_sources(
                 _MI355X,
                 exp_per_s="AMD CDNA 4 white paper: transcendental rate doubled over CDNA 3, so 32 per clock",

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from evaluators import errors
 from evaluators.benchmark_result import Arm, Benchmark, Kind, Outcome, Row, speed_between
 from evaluators.compiler import Compiler
-from evaluators.device import DeviceFacts, Lease, local_devices, matching
+from evaluators.device import DeviceFacts, Lease, local_devices, mask_for, matching
 from evaluators.failures import Crash, OutOfMemory, TaskError, Timeout, WorkerFailure
 from evaluators.gates import _params
 from evaluators.inputs import extents, generator
+from evaluators.installed import version
 from evaluators.pool import Reply, WorkerPool
 from evaluators.process import cores
 from evaluators.timing import Measurement, Regime
@@ -94,10 +95,10 @@ class Bench:
         self._lease = Lease(self.facts.uuid)
         settings = {"TORCHINDUCTOR_COMPILE_THREADS": str(min(32, cores())), "TRITON_CACHE_DIR": str(self._cache)}
         settings["TORCHINDUCTOR_CACHE_DIR"] = str(self._cache / "inductor")
-        settings |= {"CUDA_VISIBLE_DEVICES": self.facts.uuid, "HIP_VISIBLE_DEVICES": str(self.facts.index)}
         if simulate:
-            settings |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
+            settings |= {"TRITON_INTERPRET": "1"}
         else:
+            settings |= mask_for(self.facts)
             self._lease.take(wait_s=60.0)
         self._pool = WorkerPool(1, memory_bytes=DEVICE_MEMORY, settings=settings)
         self._pool.warm(("device",))
@@ -345,13 +346,8 @@ def _dtypes(program: Program) -> list[str]:
 
 
 def _versions(device: Mapping[str, Any]) -> dict[str, str]:
-    from importlib import metadata
-
-    found = {"python": platform.python_version()}
-    for name in ("avo-kernels", "torch", "triton", "sageattention"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    more = {"driver": device.get("driver"), "cuda": device.get("runtime"), "cudnn": device.get("cudnn")}
+    packages = {name: version(name) for name in ("avo-kernels", "torch", "triton", "sageattention")}
+    found = {"python": platform.python_version()} | {name: v for name, v in packages.items() if v}
+    runtime = "rocm" if device.get("vendor") == "amd" else "cuda"
+    more = {"driver": device.get("driver"), runtime: device.get("runtime"), "cudnn": device.get("cudnn")}
     return found | {name: str(value) for name, value in more.items() if value}

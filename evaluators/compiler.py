@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import importlib.util
 import inspect
 import json
@@ -29,6 +28,7 @@ from pydantic import ValidationError
 from dsl.lowering.lowered import Launch
 from evaluators.complaints import clean_error, heard, telling_lines
 from evaluators.failures import Crash, TaskError
+from evaluators.installed import version
 from evaluators.machine import (
     MachineCode,
     find_loops,
@@ -155,6 +155,7 @@ def compile_request(source: str, kernel: str, launch: Launch, hw: Hardware, emit
         "signature": launch.signature,
         "constexprs": launch.constexprs,
         "divisible": list(launch.divisible),
+        "small": list(launch.small),
         "options": launch.options,
         "backend": "hip" if hw.vendor == "amd" else "cuda",
         "triton_arch": hw.triton_arch,
@@ -165,9 +166,8 @@ def compile_request(source: str, kernel: str, launch: Launch, hw: Hardware, emit
 
 
 def _versions() -> list[str]:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return ["1", importlib.metadata.version("triton")]
-    return ["1"]
+    triton = version("triton")
+    return ["1", triton] if triton else ["1"]
 
 
 # -- the worker's side -------------------------------------------------------------------------------------------------
@@ -217,7 +217,8 @@ def _build(request: dict[str, Any]) -> Any:
         if function.params[place].do_not_specialize:
             continue
         if name in request["divisible"]:
-            aligned[(place,)] = [["tt.divisibility", 16]]
+            small = [["tt.pointer_range", 32]] if name in request["small"] else []
+            aligned[(place,)] = [["tt.divisibility", 16], *small]
         elif type_.startswith(("*", "i", "u")) or (type_ == "constexpr" and _lists_constexprs()):
             aligned[(place,)] = []  # says nothing, but the JIT's cache key has it: a launch finds what is compiled here
     kind = _source_kind(function)

@@ -1,12 +1,14 @@
 """Which devices are here, which chips they are, and who may use one: facts, matching, exclusive leases.
 
-NVIDIA devices are asked through the driver's library, without a CUDA context; others (AMD) through torch in a process
-of its own. A device whose chip is not known is no device for avo: peaks that nobody cited make no speed of light.
+NVIDIA devices are asked through the driver's library, without a CUDA context; AMD's through amdsmi and, in a process of
+its own, ROCm's torch. A device whose chip is not known is no device for avo: peaks that nobody cited make no speed of
+light.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -27,7 +29,11 @@ from evaluators.failures import Unavailable
 
 
 class DeviceFacts(BaseModel):
-    """One device as it stands. Bytes, watts, MHz. `processes`: ids of others that compute on it when it was asked."""
+    """One device as it stands. Bytes, watts, MHz. `processes`: ids of others that compute on it when it was asked.
+
+    index: its place among all on NVIDIA, among those that the process may see on AMD. arch, sms: "gfx942" and compute
+    units, on AMD alone. mig, partition: how it is cut up, on NVIDIA and on AMD ("CPX"); see `cut_up`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,6 +41,8 @@ class DeviceFacts(BaseModel):
     name: str
     uuid: str
     vendor: str = "nvidia"
+    arch: str = ""
+    sms: int = 0
     driver: str | None = None
     memory_bytes: int = 0
     memory_used_bytes: int = 0
@@ -44,6 +52,7 @@ class DeviceFacts(BaseModel):
     max_memory_mhz: int | None = None
     processes: tuple[int, ...] = ()
     mig: bool = False
+    partition: str = ""
     throttles: tuple[str, ...] = ()
 
     def warnings(self, memory_bytes: int = 2 << 30) -> list[str]:
@@ -59,6 +68,11 @@ class DeviceFacts(BaseModel):
                 f"its power is capped at {self.power_limit_w:.0f} W; {self.power_default_w:.0f} W is the default"
             )
         found += [f"it is throttled now: {reason}" for reason in self.throttles if reason != "power cap"]
+        if self.vendor == "amd" and self.power_limit_w is None:
+            found.append(
+                f"nobody says how {self.name} stands (clock, power, throttling, other processes): install the amdsmi "
+                "of this ROCm (pip install /opt/rocm/share/amd_smi)"
+            )
         return found
 
 
@@ -69,7 +83,8 @@ class NoDevice(Exception):
 
 
 def local_devices() -> list[DeviceFacts]:
-    """The devices that this process may use: those that CUDA_VISIBLE_DEVICES leaves, in its order."""
+    """The devices that this process may use: those that CUDA_VISIBLE_DEVICES leaves, in its order, and on AMD what
+    HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES leave."""
     found = nvml.devices()
     if found:
         version = nvml.driver()
@@ -99,33 +114,54 @@ def visible(devices: list[DeviceFacts], mask: str | None) -> list[DeviceFacts]:
     return kept
 
 
+def mask_for(device: DeviceFacts) -> dict[str, str]:
+    """The settings under which another process sees this device and no other.
+
+    HIP counts those that ROCR_VISIBLE_DEVICES leaves, which the process inherits, and takes an empty mask for none.
+    """
+    if device.vendor != "amd":
+        return {"CUDA_VISIBLE_DEVICES": device.uuid}
+    ours = os.environ.get("HIP_VISIBLE_DEVICES") or os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {"HIP_VISIBLE_DEVICES": ours.split(",")[device.index].strip() if ours else str(device.index)}
+
+
 _ASK = """
 import json, torch
 rows = []
 for i in range(torch.cuda.device_count()):
     p = torch.cuda.get_device_properties(i)
-    row = {"index": i, "name": p.name, "uuid": "GPU-" + str(getattr(p, "uuid", i)), "memory_bytes": p.total_memory}
+    row = {"index": i, "name": p.name, "uuid": str(getattr(p, "uuid", i)), "memory_bytes": p.total_memory}
     row |= {"vendor": "amd" if torch.version.hip else "nvidia", "driver": torch.version.hip or torch.version.cuda}
-    rows.append(row | {"arch": p.gcnArchName.split(":")[0] if torch.version.hip else ""})
+    if torch.version.hip:
+        row |= {"arch": p.gcnArchName.split(":")[0], "sms": p.multi_processor_count}
+        row |= {"max_sm_mhz": getattr(p, "clock_rate", 0) // 1000 or None}
+    rows.append(row)
 print(json.dumps(rows))
 """
 
 
 def _through_torch() -> list[DeviceFacts]:
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
-        done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, timeout=120, check=True)
-        rows: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-        return [_facts(row) for row in rows]
+        return [_facts(dict(row)) for row in _rows()]
     return []
+
+
+@functools.lru_cache(maxsize=1)
+def _rows() -> list[dict[str, Any]]:
+    """What torch says, once: it takes seconds to import, and none of it changes."""
+    done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, timeout=120, check=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _facts(row: dict[str, Any]) -> DeviceFacts:
     """Of what torch says, with what AMD's own library adds where it is there."""
-    arch = row.pop("arch", "")
-    more: dict[str, Any] = {}
-    if row.get("vendor") == "amd" and (device := amd.by_index(row["index"])) is not None:
-        more = device.facts()
-    return DeviceFacts(**{**row, "name": f"{row['name']} {arch}".strip(), **more})
+    if row["vendor"] != "amd":
+        return DeviceFacts(**{**row, "uuid": f"GPU-{row['uuid']}"})
+    name = amd.uuid(row["uuid"])
+    device = amd.by_uuid(name)
+    more = device.facts() if device is not None else {}
+    return DeviceFacts(**{**row, "uuid": name, "name": f"{row['name']} {row['arch']}".strip(), **more})
 
 
 # -- which chip it is ----------------------------------------------------------------------------------------------
@@ -139,7 +175,7 @@ _NAMES = (
     (r"\bRTX 4090\b", "rtx4090"),
     (r"\bRTX 5090\b", "rtx5090"),
     (r"\bMI300X\b", "mi300x"),
-    (r"\bMI355X\b|\bgfx950\b", "mi355x"),
+    (r"\bMI355X\b", "mi355x"),
 )
 
 
@@ -148,21 +184,51 @@ def chip_of(device: DeviceFacts) -> Hardware | None:
     for pattern, name in _NAMES:
         if re.search(pattern, device.name) and name in HARDWARE:
             return HARDWARE[name]
+    if device.vendor == "amd" and not re.search(r"\bMI\d", device.name):
+        return next((chip for chip in HARDWARE.values() if _alike(device, chip)), None)
     return None
 
 
+def _alike(device: DeviceFacts, chip: Hardware) -> bool:
+    """Whether it is that chip by all that is known of it: where the list of names is missing, a machine calls any "AMD
+    Radeon Graphics". Chips of one arch differ in memory (MI300X, MI325X) or in clock (MI350X, MI355X)."""
+    clock = (device.max_sm_mhz or 0) * 1e6
+    near = abs(clock / chip.clock_hz - 1) < 0.03 if chip.clock_hz else False
+    memory = abs(device.memory_bytes / chip.hbm_bytes - 1) < 0.1 if chip.hbm_bytes else False
+    return device.arch == chip.arch and device.sms == chip.sms and memory and near
+
+
+def cut_up(device: DeviceFacts, chip: Hardware) -> str:
+    """What cuts the device up into parts that have other peaks than the chip; "" where it is whole."""
+    if device.mig:
+        return "MIG"
+    if device.partition:
+        return f"the partition mode {device.partition}"
+    if device.sms and device.sms < chip.sms:  # nobody says how, but it shows
+        return f"a partition mode ({device.sms} of {chip.sms} compute units)"
+    return ""
+
+
 def matching(devices: list[DeviceFacts], hardware: Hardware) -> list[DeviceFacts]:
-    """The devices that are this chip. Raises NoDevice where none is, or where one is cut by MIG."""
+    """The devices that are this chip. Raises NoDevice where none is, or where one is cut up."""
     mine = [d for d in devices if (chip := chip_of(d)) is not None and chip.name == hardware.name]
     if not mine:
         raise NoDevice(_elsewhere(devices, hardware))
-    if cut := [d for d in mine if d.mig]:
+    if cut := [d for d in mine if cut_up(d, hardware)]:
+        first = cut[0]
+        whole, mask = _WHOLE[hardware.vendor]
         raise NoDevice(
-            f"{cut[0].name} (device {cut[0].index}) is cut up by MIG: a slice has other peaks than {hardware.name}. "
-            "Switch MIG off (nvidia-smi -mig 0), choose another device with CUDA_VISIBLE_DEVICES, or predict: "
+            f"{first.name} (device {first.index}) is cut up by {cut_up(first, hardware)}: a slice has other peaks than "
+            f"{hardware.name}. {whole}, choose another device with {mask}, or predict: "
             f"--hw {hardware.name} --evaluator predicted"
         )
     return mine
+
+
+_WHOLE = {  # how to make a device whole, and what chooses another
+    "nvidia": ("Switch MIG off (nvidia-smi -mig 0)", "CUDA_VISIBLE_DEVICES"),
+    "amd": ("Make it whole (amd-smi set --compute-partition SPX --memory-partition NPS1)", "HIP_VISIBLE_DEVICES"),
+}
 
 
 def automatic(devices: list[DeviceFacts]) -> Hardware:
@@ -216,7 +282,7 @@ class Lease:
                     file.close()
                     raise Unavailable(
                         f"the device is in use by another run of avo (process {owner}); wait for it, "
-                        "or choose another with CUDA_VISIBLE_DEVICES"
+                        "or choose another with CUDA_VISIBLE_DEVICES (AMD: HIP_VISIBLE_DEVICES)"
                     ) from None
                 time.sleep(0.2)
         file.truncate(0)

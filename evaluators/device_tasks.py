@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from evaluators import device_prepared
+from evaluators import amd, device_prepared
 from evaluators.compiler import load_source
 from evaluators.cpu import TORCH_DTYPES
 from evaluators.device_guards import Guards, bytes_of
@@ -76,16 +76,16 @@ def facts_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
     major, minor = torch.cuda.get_device_capability(0)
     found = {
         "name": p.name,
-        "uuid": f"GPU-{getattr(p, 'uuid', '')}",
+        "uuid": amd.uuid(str(p.uuid)) if torch.version.hip else f"GPU-{getattr(p, 'uuid', '')}",
         "sms": p.multi_processor_count,
         "memory_bytes": p.total_memory,
         "l2_bytes": getattr(p, "L2_cache_size", 0),
         "capability": [major, minor],
-        # on NVIDIA torch gives the name of the card there
+        # on NVIDIA torch gives the name of the card there; on AMD cuDNN's version is MIOpen's
         "arch": p.gcnArchName.split(":")[0] if torch.version.hip else f"sm_{major}{minor}",
         "torch": torch.__version__,
         "runtime": torch.version.cuda or torch.version.hip,
-        "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+        "cudnn": torch.backends.cudnn.version() if torch.version.cuda and torch.backends.cudnn.is_available() else None,
     }
     return found, ()
 

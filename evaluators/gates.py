@@ -6,9 +6,7 @@ figure finer than its noise. What the harness fails at is no `Rejected`: a `Work
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib.metadata
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +26,7 @@ from evaluators.equivalence import Meaning, compare
 from evaluators.evaluation import Status, WorkloadResult
 from evaluators.failures import TaskError, Unavailable, WorkerFailure, gist
 from evaluators.inputs import Array, decode, draw_inputs, encode, extents, generator, pairings
+from evaluators.installed import version
 from evaluators.machine import MachineCode, check_fits
 from evaluators.oracle import answers
 from evaluators.roofline import speed_of_light
@@ -177,9 +176,7 @@ def lower_step(case: Case) -> Lowered:
 @functools.lru_cache(maxsize=1)
 def _triton() -> str:
     """The version that workers compile with; "" where there is none."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("triton")
-    return ""
+    return version("triton") or ""
 
 
 def insist_room(case: Case, lowered: Lowered) -> None:
@@ -217,7 +214,8 @@ def compile_gate(case: Case, bench: Bench) -> Evidence:
                 first = error.message.splitlines()[0] if error.message else "the compiler refused it"
                 raise Rejected(Status.COMPILE_ERROR, f"{kernel.name}: {first}", evidence) from None
             rows.append((launch, machine, kernel.profile(sizes, params)))
-            key = (kernel.name, tuple(launch.signature.items()), tuple(launch.constexprs.items()), launch.divisible)
+            same = (tuple(launch.signature.items()), tuple(launch.constexprs.items()), launch.divisible, launch.small)
+            key = (kernel.name, *same)
             if key in seen:
                 seen[key]["workloads"].append(workload.name)
                 continue

@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
 
 from dsl.printer import LANGUAGE_VERSION
@@ -24,6 +23,7 @@ from evaluators.evaluation import Evaluation, GateResult, Status
 from evaluators.failures import Unavailable, WorkerFailure
 from evaluators.gates import Bench, Case, Evidence, Gate, Rejected
 from evaluators.inputs import generator
+from evaluators.installed import version
 from evaluators.loading import complete, seed_program
 from evaluators.pool import WorkerPool
 from evaluators.sizes import unasked
@@ -216,14 +216,9 @@ class LocalEvaluator:
 
 def environment(hardware: Hardware) -> dict[str, Any]:
     """What the facts depend on beside the candidate: versions, machine, chip."""
-    versions: dict[str, str | None] = {}
-    for name, package in (("avo", "avo-kernels"), ("torch", "torch"), ("triton", "triton"), ("numpy", "numpy")):
-        try:
-            versions[name] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
+    packages = (("avo", "avo-kernels"), ("torch", "torch"), ("triton", "triton"), ("numpy", "numpy"))
     return {
-        "versions": versions,
+        "versions": {name: version(package) for name, package in packages},
         "language": LANGUAGE_VERSION,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",

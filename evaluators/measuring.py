@@ -191,7 +191,8 @@ class Measuring(LocalEvaluator):
             sizes, params = extents(case.sure.algorithm, workload), gates._params(case.sure, workload)
             for kernel in lowered.kernels:
                 x = kernel.specialise(sizes, params)
-                distinct[repr((kernel.name, x.signature, x.constexprs, x.divisible, x.options))] = (kernel.name, x)
+                same = (x.signature, x.constexprs, x.divisible, x.small, x.options)
+                distinct[repr((kernel.name, same))] = (kernel.name, x)
         return distinct
 
     def _build(self, case: Case, after: int, name: str, launch: Launch, how: Callable[..., object]) -> Future[None]:

@@ -43,6 +43,7 @@ _KEPT_FOR_DEVICES = (
     "CUDA_PATH",
     "ROCM_PATH",
     "HIP_PATH",
+    "ROCR_VISIBLE_DEVICES",  # HIP_VISIBLE_DEVICES counts what it leaves
     "TRITON_LIBCUDA_PATH",
     "TRITON_LIBHIP_PATH",
 )
@@ -83,7 +84,7 @@ def environment(kind: str, home: Path, settings: Mapping[str, str] | None = None
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",  # these kinds never touch a device
-        "HIP_VISIBLE_DEVICES": "",
+        "HIP_VISIBLE_DEVICES": "-1",  # HIP takes an empty mask for none
         "TRITON_HOME": str(home),
         "TRITON_CACHE_DIR": str(home / "triton"),
         "TRITON_DEFAULT_FP_FUSION": "1",

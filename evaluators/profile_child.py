@@ -1,8 +1,9 @@
 """Runs one program on one workload for a profiler: `python -m evaluators.profile_child REQUEST.json REPLY.json`.
 
 mode "ncu": warm calls, then one call between cudaProfilerStart and Stop, which is all that Nsight Compute looks at.
-mode "proton": calls under Triton's own profiler, which names each kernel's time. mode "events": timed as a judgement
-is. A process of its own, for profilers wrap a whole process.
+mode "rocprofv3": warm calls, then one more, whose launches are the last. mode "proton": calls under Triton's own
+profiler, which names each kernel's time. mode "events": timed as a judgement is. A process of its own, for profilers
+wrap a whole process.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def main(request: Path, reply: Path) -> int:
     scale = baselines.scales(asked["target"], job["sizes"])
     first = _inputs(job, device, scale, job["seed"])
     size = sum(x.numel() * x.element_size() for x in first)
-    count = 1 if asked["mode"] == "ncu" else rotation(size)
+    count = 1 if asked["mode"] in ("ncu", "rocprofv3") else rotation(size)
     sets = [first, *(_inputs(job, device, scale, job["seed"] + turn) for turn in range(1, count))]
 
     def call(place: int) -> Any:
@@ -58,6 +59,12 @@ def _ncu(call: Callable[[int], Any], sets: int, asked: dict[str, Any]) -> dict[s
     return {}
 
 
+def _rocprof(call: Callable[[int], Any], sets: int, asked: dict[str, Any]) -> dict[str, Any]:
+    call(0)
+    sync()
+    return {}
+
+
 def _proton(call: Callable[[int], Any], sets: int, asked: dict[str, Any]) -> dict[str, Any]:
     import triton.profiler as proton
 
@@ -74,7 +81,7 @@ def _events(call: Callable[[int], Any], sets: int, asked: dict[str, Any]) -> dic
     return {"seconds": found.seconds("program"), "state": found.clocks("program").model_dump(mode="json")}
 
 
-_MODES = {"ncu": _ncu, "proton": _proton, "events": _events}
+_MODES = {"ncu": _ncu, "rocprofv3": _rocprof, "proton": _proton, "events": _events}
 
 if __name__ == "__main__":
     sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,6 +1,6 @@
-"""What limits a program on the device that is here: by Nsight Compute's counters, else by Proton, else by events.
+"""What limits a program on the device that is here: by counters (Nsight Compute, on AMD rocprofv3), Proton, or events.
 
-Counters name the busiest unit as Nsight Compute's own speed-of-light section has it. Without them the measured time is
+Counters name the busiest unit, as Nsight Compute's own speed-of-light section has it. Without them the measured time is
 held against the time that each pipe needs at its peak (`evaluators.roofline`): the pipe that is busy for the largest
 share is named, and where none is busy for 60% of the time, latency is.
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from evaluators.device import DeviceFacts, Lease, local_devices, matching
+from evaluators.device import DeviceFacts, Lease, local_devices, mask_for, matching
 from evaluators.failures import TaskError, Timeout
 from evaluators.inputs import extents, generator
 from evaluators.timing import Regime
@@ -33,15 +33,20 @@ if TYPE_CHECKING:
     from dsl.syntax import Program
     from evaluators.target import Target, Workload
 
-Tool = Literal["ncu", "proton", "events"]
+Tool = Literal["ncu", "rocprofv3", "proton", "events"]
 BUSY = 60.0  # percent; below it Nsight Compute's own rule calls a kernel bound by latency
 _SECTIONS = ("SpeedOfLight", "Occupancy", "LaunchStats", "WarpStateStats")
-_UNITS = {  # metric of the speed-of-light section -> what people call it
+_UNITS = {  # metric of the speed-of-light section, or of rocprofv3 -> what people call it
     "DRAM Throughput": "memory (HBM)",
     "L2 Cache Throughput": "memory (L2)",
     "L1/TEX Cache Throughput": "shared memory and L1",
     "Compute (SM) Throughput": "compute (SM pipes)",
+    "MfmaUtil": "matrix units",
+    "VALUBusy": "vector units",
+    "MemUnitBusy": "loads and stores",
+    "HBM": "memory (HBM)",  # of FetchSize and WriteSize
 }
+_COUNTERS = ("MfmaUtil", "VALUBusy", "MemUnitBusy", "OccupancyPercent", "FetchSize", "WriteSize")
 _DENIED = ("ERR_NVGPUCTRPERM", "permission")
 
 
@@ -86,16 +91,16 @@ def profile(
     hardware: Hardware,
     *,
     tools: Sequence[Tool] = ("ncu", "proton", "events"),
-    ncu: str | None = None,
-    why_no_ncu: str = "",
+    counters: str | None = None,
+    why_no_counters: str = "",
     devices: Sequence[DeviceFacts] | None = None,
     simulate: bool = False,
     regime: Regime | None = None,
 ) -> Profile:
     """Profiles one workload with the first of `tools` that works here; time and shares come from events in any case.
 
-    ncu: its path, None where it may not be used (`why_no_ncu`). Raises NoDevice, Unavailable (the device is taken),
-    TaskError for a program that does not run, Timeout for one that hangs.
+    counters: the path of ncu (AMD: rocprofv3), None where it may not be used (`why_no_counters`). Raises NoDevice,
+    Unavailable (the device is taken), TaskError for a program that does not run, Timeout for one that hangs.
     """
     from dsl.work import work
     from evaluators.device_jobs import job
@@ -125,11 +130,17 @@ def profile(
                 if tool == "events":
                     break
                 try:
-                    kernels = (
-                        _by_ncu(asked, place, facts, ncu, why_no_ncu)
-                        if tool == "ncu"
-                        else _by_proton(asked, place, facts)
-                    )
+                    if tool == "proton":
+                        kernels = _by_proton(asked, place, facts)
+                    elif (tool == "rocprofv3") != (facts.vendor == "amd"):
+                        raise _Denied(f"{facts.name} is a device of another vendor")
+                    elif counters is None:
+                        raise _Denied(why_no_counters or "not here")
+                    elif tool == "ncu":
+                        kernels = _by_ncu(asked, place, facts, counters)
+                    else:
+                        names = [kernel.name for kernel in lowered.kernels]
+                        kernels = _by_rocprof(asked, place, facts, counters, names, hardware)
                 except _Denied as reason:
                     tried[tool] = str(reason)
                 else:
@@ -140,7 +151,7 @@ def profile(
     floor = speed_of_light(work(seed, extents(seed.algorithm, workload), workload.params), hardware)
     seconds = float(timed["seconds"])
     shares = {pipe: t / seconds for pipe, t in sorted(floor.times.items(), key=lambda one: -one[1])}
-    bottleneck, why = _named(kernels, shares) if used == "ncu" else by_shares(shares)
+    bottleneck, why = _named(kernels, shares) if used in ("ncu", "rocprofv3") else by_shares(shares)
     return Profile(
         workload=workload.name,
         hardware=hardware.name,
@@ -179,11 +190,7 @@ class _Denied(Exception):
     """Why a tool cannot be used here."""
 
 
-def _by_ncu(
-    asked: Mapping[str, Any], place: Path, facts: DeviceFacts, ncu: str | None, why_not: str
-) -> tuple[Kernel, ...]:
-    if ncu is None:
-        raise _Denied(why_not or "not here")
+def _by_ncu(asked: Mapping[str, Any], place: Path, facts: DeviceFacts, ncu: str) -> tuple[Kernel, ...]:
     command = [ncu, "--csv", "--page", "details", "--profile-from-start", "off", "--target-processes", "all"]
     for section in _SECTIONS:
         command += ["--section", section]
@@ -239,13 +246,13 @@ def _duration(metrics: Mapping[str, tuple[float, str]]) -> float | None:
 
 
 def by_units(metrics: Mapping[str, tuple[float, str]]) -> tuple[str, str]:
-    """The busiest unit of one kernel by the speed-of-light section; latency where none is busy for 60%."""
+    """The busiest unit of one kernel by its counters; latency where none is busy for 60%."""
     units = {told: metrics[name][0] for name, told in _UNITS.items() if name in metrics}
     if not units:
-        return "unknown", "the speed-of-light section is missing"
+        return "unknown", "the counters of its units are missing"
     told = ", ".join(f"{name} {value:.0f}%" for name, value in sorted(units.items(), key=lambda one: -one[1]))
     unit, value = max(units.items(), key=lambda one: one[1])
-    occupancy = metrics.get("Achieved Occupancy")
+    occupancy = metrics.get("Achieved Occupancy") or metrics.get("OccupancyPercent")
     more = f"; occupancy {occupancy[0]:.0f}%" if occupancy else ""
     if value >= BUSY:
         return unit, f"busy for {value:.0f}% of its peak ({told}){more}"
@@ -259,6 +266,60 @@ def _named(kernels: Sequence[Kernel], shares: Mapping[str, float]) -> tuple[str,
     longest = max(kernels, key=lambda k: k.seconds or 0.0)
     bottleneck, why = by_units(longest.metrics)
     return bottleneck, f"{longest.name}: {why}"
+
+
+# rocprofv3 ----------------------------------------------------------------------------------------
+
+
+def _by_rocprof(
+    asked: Mapping[str, Any],
+    place: Path,
+    facts: DeviceFacts,
+    rocprof: str,
+    names: Sequence[str],
+    hardware: Hardware,
+) -> tuple[Kernel, ...]:
+    """A pass for each counter: which of them fit together differs from chip to chip."""
+    wanted, results = place / "counters.txt", place / "rocprof"
+    wanted.write_text("".join(f"pmc: {name}\n" for name in _COUNTERS))
+    command = [rocprof, "-i", str(wanted), "--output-format", "csv", "-d", str(results), "--"]
+    done = _run([*command, *_python({**asked, "mode": "rocprofv3"}, place)], facts, place)
+    texts = [file.read_text() for file in sorted(results.rglob("*counter_collection.csv"))]
+    kernels = read_rocprof(texts, names, hardware.hbm_bytes_per_s)
+    if not kernels:  # it may well have ended with 0: a counter that the chip lacks leaves nothing but a missing file
+        raise _Denied(f"rocprofv3 brought no kernel: {_last(done.stderr or done.stdout)}")
+    return kernels
+
+
+def read_rocprof(texts: Sequence[str], names: Sequence[str], hbm_bytes_per_s: float) -> tuple[Kernel, ...]:
+    """Kernels of these names from the CSV files of rocprofv3's passes: a row for each counter of each launch, of which
+    the last is warm. Sizes are in KiB, timestamps in ns."""
+    last: dict[tuple[str, str], tuple[int, float, float]] = {}  # kernel, counter -> launch, value, seconds
+    for text in texts:
+        for row in csv.DictReader(io.StringIO(text)):
+            name = (row.get("Kernel_Name") or "").split(".")[0]
+            if name not in names:
+                continue
+            try:
+                launch, value = int(row["Dispatch_Id"]), float(row["Counter_Value"])
+                seconds = (int(row["End_Timestamp"]) - int(row["Start_Timestamp"])) * 1e-9
+            except (KeyError, ValueError, TypeError):
+                continue
+            key = name, row.get("Counter_Name") or ""
+            if key not in last or launch > last[key][0]:
+                last[key] = launch, value, seconds
+    found = []
+    for name in names:
+        mine = {counter: told for (kernel, counter), told in last.items() if kernel == name}
+        if not mine:
+            continue
+        seconds = min(s for _, _, s in mine.values())
+        metrics = {c: (value, "KiB" if c.endswith("Size") else "%") for c, (_, value, _) in mine.items()}
+        if seconds > 0 and {"FetchSize", "WriteSize"} <= set(metrics):
+            moved = 1024 * (metrics["FetchSize"][0] + metrics["WriteSize"][0])
+            metrics["HBM"] = (100 * moved / seconds / hbm_bytes_per_s, "%")
+        found.append(Kernel(name=name, seconds=seconds, metrics=metrics, bottleneck=by_units(metrics)[0]))
+    return tuple(found)
 
 
 # Proton -------------------------------------------------------------------------------------------
@@ -321,9 +382,7 @@ def _run(
 ) -> subprocess.CompletedProcess[str]:
     from evaluators.process import environment
 
-    settings = {"CUDA_VISIBLE_DEVICES": facts.uuid, "HIP_VISIBLE_DEVICES": str(facts.index)}
-    if simulate:
-        settings = {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
+    settings = {"TRITON_INTERPRET": "1"} if simulate else mask_for(facts)
     home = place / "home"
     home.mkdir(exist_ok=True)
     made = environment("device", home, settings) | {"PATH": os.environ.get("PATH", "")}

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluators.device import DeviceFacts, Lease
+from evaluators.device import DeviceFacts, Lease, mask_for
 from evaluators.failures import Crash, TaskError, Unavailable, WorkerFailure
 from evaluators.pool import Reply, WorkerPool
 
@@ -25,7 +25,7 @@ HEAT_S = 60.0
 COLD_S = 15.0  # without work for so long, the card is heated again before anything is timed
 SHORTLY = {"least_s": 0.5, "most_s": 2.0}
 SPARES = 3  # started and rehearsed beside the worker at work: faults in a row come faster than a start takes
-_FAULT = "avo device fault: "
+_FAULT = ("avo device fault: ", "Memory access fault by GPU")  # ours; ROCm's, which ends the process by itself
 
 
 class Slot:
@@ -45,11 +45,8 @@ class Slot:
         tasks: Path | None = None,
     ) -> None:
         self.facts = facts
-        visible = {"HIP_VISIBLE_DEVICES": str(facts.index)} if facts.vendor == "amd" else {}
-        visible = visible or {"CUDA_VISIBLE_DEVICES": facts.uuid}
-        settings = {**visible, "TRITON_CACHE_DIR": str(cache), **(extra or {})}
-        if simulate:
-            settings |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
+        seen = {"TRITON_INTERPRET": "1"} if simulate else mask_for(facts)
+        settings = {**seen, "TRITON_CACHE_DIR": str(cache), **(extra or {})}
         count = 1 if simulate else 1 + SPARES
         self._pool = WorkerPool(count, memory_bytes=DEVICE_MEMORY, settings=settings, extra=tasks)
         self._lease = Lease(facts.uuid)
@@ -120,7 +117,7 @@ class Slot:
         except Crash as crash:
             self._lost()
             said = [line for line in crash.log.splitlines() if line.startswith(_FAULT)]
-            raise Crash(said[-1].removeprefix(_FAULT) if said else crash.message, crash.log) from None
+            raise Crash(said[-1].removeprefix(_FAULT[0]) if said else crash.message, crash.log) from None
         except (TaskError, Unavailable):
             raise
         except WorkerFailure:

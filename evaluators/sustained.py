@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import random
 import threading
 import time
@@ -21,6 +20,7 @@ from typing import Any
 
 import torch
 
+from dsl.hardware import HARDWARE
 from evaluators import amd, nvml
 from evaluators.timing import CLOCKS_DIFFER, Measurement, Regime, Sample, State, palindrome
 
@@ -100,8 +100,16 @@ def _turns(arms: int, rounds: int) -> list[int]:
 
 def rotation(input_bytes: int) -> int:
     """How many sets of inputs of that size have to take turns for the L2 of this device to be cold; 2 to 32."""
-    l2 = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) if torch.cuda.is_available() else 0
-    return max(2, min(32, math.ceil(COLD_L2 * l2 / max(1, input_bytes))))
+    cache = cache_bytes() if torch.cuda.is_available() else 0
+    return max(2, min(32, math.ceil(COLD_L2 * cache / max(1, input_bytes))))
+
+
+def cache_bytes() -> int:
+    """Of the last cache before memory: the L2, or what AMD has behind it, of which HIP tells but one die's L2."""
+    properties = torch.cuda.get_device_properties(0)
+    arch = properties.gcnArchName.split(":")[0] if torch.version.hip else None
+    behind = [chip.memory_cache_bytes for chip in HARDWARE.values() if chip.arch == arch]
+    return max([getattr(properties, "L2_cache_size", 0), *behind])
 
 
 class Arm:
@@ -155,7 +163,7 @@ class Arm:
             graph.replay()
             sync()
         except RuntimeError as error:
-            if "capture" not in str(error).lower():
+            if "captur" not in str(error).lower():  # "operation not permitted when stream is capturing" of HIP
                 raise
             self.release()
             return False
@@ -252,10 +260,8 @@ class Meter:
                 return
             self._started = True
         device: nvml.Nvml | amd.Amd | None
-        if torch.version.hip:  # the worker sees one device, by its number among all
-            device = amd.by_index(int(os.environ.get("HIP_VISIBLE_DEVICES", "0").split(",")[0] or 0))
-        else:
-            device = nvml.by_uuid(f"GPU-{getattr(torch.cuda.get_device_properties(0), 'uuid', '')}")
+        told = str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
+        device = amd.by_uuid(amd.uuid(told)) if torch.version.hip else nvml.by_uuid(f"GPU-{told}")
         if device is not None:
             self._readings.append((time.monotonic(), device.reading()))
             threading.Thread(target=self._read, args=(device,), daemon=True).start()

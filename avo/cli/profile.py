@@ -20,6 +20,7 @@ class Choice(StrEnum):
 
     AUTO = "auto"
     NCU = "ncu"
+    ROCPROFV3 = "rocprofv3"
     PROTON = "proton"
     EVENTS = "events"
 
@@ -31,7 +32,7 @@ def profile(
     workload: Annotated[
         str | None, typer.Option(help="Sizes instead of the target's first workload.", metavar="k=v,...")
     ] = None,
-    tool: Annotated[Choice, typer.Option(help="Nsight Compute, Proton or events alone.")] = Choice.AUTO,
+    tool: Annotated[Choice, typer.Option(help="Counters (NVIDIA's, AMD's), Proton or events alone.")] = Choice.AUTO,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the JSON here too.", metavar="PATH")
     ] = None,
@@ -41,7 +42,7 @@ def profile(
 ) -> None:
     """Profile a program on the device: time, busiest units, the named bottleneck. Kept as a note of its run.
 
-    Nsight Compute where its counters are allowed, else Proton or events with each pipe's time at its peak.
+    Nsight Compute (AMD: rocprofv3) where counters are allowed, else Proton or events with each pipe's time at its peak.
 
     Example: avo profile 1/17
     """
@@ -80,8 +81,8 @@ def profile(
     refuse_existing(output, force)
     size = workloads.workload(workload, job) if workload else job.workloads[0]
     filled = fill(named.program, chip)
-    here = access()
-    tools = {Choice.AUTO: ("ncu", "proton", "events")}.get(tool, (tool.value,))
+    here = access(chip.vendor)
+    tools = {Choice.AUTO: (here.tool, "proton", "events")}.get(tool, (tool.value,))
     found = profiled(
         job,
         filled,
@@ -89,8 +90,8 @@ def profile(
         size,
         chip,
         tools=tools,  # type: ignore[arg-type]
-        ncu=here.ncu,
-        why_no_ncu=here.why_not,
+        counters=here.path,
+        why_no_counters=here.why_not,
     )
     if output is not None:
         write_text(output, found.model_dump_json(indent=1) + "\n", force)

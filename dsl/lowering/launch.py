@@ -166,11 +166,15 @@ def specialise(
     signature: dict[str, str] = {}
     constexprs: dict[str, int | float | bool] = {}
     divisible: list[str] = []
+    small: list[str] = []
     for a in arguments:
         match a.kind:
             case "pointer":
                 signature[a.name] = POINTERS[a.dtype]
                 divisible.append(a.name)
+                axes, dtype = kernel.graph.tensors[a.of]
+                if hw.vendor == "amd" and math.prod(known[x] for x in axes) * BYTES[dtype] < 2**31:
+                    small.append(a.name)
             case "descriptor":
                 shape = ", ".join(str(block_length(kernel, x, known)) if x else "1" for x in a.block)
                 signature[a.name] = f"tensordesc<{POINTERS[a.dtype][1:]}[{shape}]>"
@@ -204,7 +208,7 @@ def specialise(
     programs = tiles(kernel, known)
     if kernel.schedule.persistent:
         programs = min(programs, hw.sms)
-    return Launch(signature, constexprs, tuple(divisible), programs, options(kernel, hw))
+    return Launch(signature, constexprs, tuple(divisible), programs, options(kernel, hw), small=tuple(small))
 
 
 def options(kernel: TileKernel, hw: Hardware) -> dict[str, int]:

@@ -21,7 +21,8 @@ class Launch:
 
     signature: argument -> Triton type ("*bf16", "i32", "fp32", "tensordesc<bf16[1, 1, 128, 128]>"), in the order
     of the function's parameters, constexprs included as "constexpr". constexprs: argument -> value (run-time ints equal
-    to 1 are constexpr here too, as Triton's JIT does it). divisible: arguments divisible by 16.
+    to 1 are constexpr here too, as Triton's JIT does it). divisible: arguments divisible by 16. small: on AMD, pointers
+    to tensors under 2 GiB, which the compiler reaches by 32-bit offsets (buffer loads); none elsewhere.
     """
 
     signature: dict[str, str]
@@ -30,6 +31,7 @@ class Launch:
     programs: int  # launched program instances
     options: dict[str, int]  # num_warps, num_stages, and on AMD waves_per_eu, matrix_instr_nonkdim
     overlap: Literal["", "in_order", "ahead", "speculative"] = ""  # of warps with roles: what runs beside a product
+    small: tuple[str, ...] = ()
     dealt: bool = False  # whether a table gives each program its tiles, so that all end at about the same time
 
 

@@ -1,4 +1,5 @@
-"""Baselines of attention: cuDNN and FlashAttention-2 through torch, FlexAttention, SageAttention, a plain kernel."""
+"""Baselines of attention: torch's own (cuDNN and FlashAttention-2; on AMD flash, by AOTriton or CK), FlexAttention,
+SageAttention, a plain kernel."""
 
 from __future__ import annotations
 
@@ -81,10 +82,20 @@ def _sage(setting: Setting) -> Call:
     return plainly(run)
 
 
+_FLASH = _sdpa(SDPBackend.FLASH_ATTENTION)
+_OF_TORCH = [
+    Baseline("cuDNN", "torch SDPA, cuDNN", _sdpa(SDPBackend.CUDNN_ATTENTION)),
+    Baseline("FA2", "torch SDPA, FlashAttention-2", _FLASH),
+]
+if torch.version.hip:
+    _OF_TORCH = [
+        Baseline("flash", "torch SDPA, flash attention by AOTriton or CK", _FLASH),
+        Baseline("efficient", "torch SDPA, memory-efficient, by AOTriton", _sdpa(SDPBackend.EFFICIENT_ATTENTION)),
+    ]
+
 BASELINES = {
     "attention": [
-        Baseline("cuDNN", "torch SDPA, cuDNN", _sdpa(SDPBackend.CUDNN_ATTENTION)),
-        Baseline("FA2", "torch SDPA, FlashAttention-2", _sdpa(SDPBackend.FLASH_ATTENTION)),
+        *_OF_TORCH,
         Baseline("FlexAttention", "torch FlexAttention, compiled", _flex, tunes=True),
         Baseline("plain Triton", "a plain kernel at its best single setting, rescaling always", _plain(False)),
         Baseline("plain lazy", "the same, rescaling only where a maximum rises by much", _plain(True)),

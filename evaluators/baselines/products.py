@@ -1,4 +1,4 @@
-"""Baselines of matrix products: cuBLAS (on AMD hipBLASLt) through torch, and torch.compile's own search."""
+"""Baselines of matrix products: cuBLAS, on AMD hipBLASLt, through torch; and torch.compile's own search."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from evaluators.baselines import AUTOTUNE, COPY, Baseline, Call, CannotRun, Sett
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_BLAS = "hipBLASLt" if torch.version.hip else "cuBLAS"
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -58,15 +60,17 @@ def _one_scale(setting: Setting) -> Call:
 
 
 _PLAIN = [
-    Baseline("cuBLAS", "torch.matmul", lambda setting: plainly(product)),
+    Baseline(_BLAS, "torch.matmul", lambda setting: plainly(product)),
     Baseline("max-autotune", "torch.compile, max-autotune", lambda setting: compiled(product, AUTOTUNE), tunes=True),
     COPY,
 ]
 
 BASELINES = {
     "gemm": [
-        Baseline("cuBLAS", "torch.matmul, bias and GELU eagerly", lambda setting: plainly(gemm)),
-        Baseline("cuBLAS addmm", "torch.addmm with a narrow bias, GELU eagerly", lambda setting: plainly(gemm_narrow)),
+        Baseline(_BLAS, "torch.matmul, bias and GELU eagerly", lambda setting: plainly(gemm)),
+        Baseline(
+            f"{_BLAS} addmm", "torch.addmm with a narrow bias, GELU eagerly", lambda setting: plainly(gemm_narrow)
+        ),
         Baseline("torch.compile", "the same, compiled", lambda setting: compiled(gemm), tunes=True),
         Baseline("max-autotune", "the same, max-autotune", lambda setting: compiled(gemm, AUTOTUNE), tunes=True),
     ],
@@ -74,11 +78,11 @@ BASELINES = {
     "matmul_f16": _PLAIN,
     "matmul_fp8": [
         Baseline("torch rowwise", "torch._scaled_mm with a scale a row and a column", _scaled),
-        Baseline("cuBLAS", "torch._scaled_mm with one scale: another answer", _one_scale, "limit"),
+        Baseline(_BLAS, "torch._scaled_mm with one scale: another answer", _one_scale, "limit"),
         COPY,
     ],
     "swiglu": [
-        Baseline("eager", "two products by cuBLAS, SiLU eagerly", lambda setting: plainly(swiglu)),
+        Baseline("eager", f"two products by {_BLAS}, SiLU eagerly", lambda setting: plainly(swiglu)),
         Baseline("torch.compile", "the same, compiled", lambda setting: compiled(swiglu), tunes=True),
         Baseline("max-autotune", "the same, max-autotune", lambda setting: compiled(swiglu, AUTOTUNE), tunes=True),
     ],

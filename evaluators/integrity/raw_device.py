@@ -22,7 +22,7 @@ import numpy as np
 
 from dsl.syntax import Algorithm
 from dsl.work import work
-from evaluators.device import DeviceFacts, Lease, local_devices, matching
+from evaluators.device import DeviceFacts, Lease, NoDevice, local_devices, matching
 from evaluators.evaluation import Status, WorkloadResult
 from evaluators.failures import Unavailable, WorkerFailure
 from evaluators.gates import Rejected
@@ -73,6 +73,11 @@ class RawDeviceEvaluator(RawEvaluator):
         pool: WorkerPool | None = None,
     ) -> None:
         self._hardware, self._sizes, self._rounds, self._simulate = hardware, sizes, rounds, simulate
+        if hardware.vendor != "nvidia" and not simulate:
+            raise NoDevice(
+                f"raw Python is not timed on {hardware.title}: what keeps a candidate from the clock is for NVIDIA's "
+                "devices alone. --hw cpu judges whether it is right"
+            )
         self._facts = None if simulate else matching(local_devices(), hardware)[0]
         self._lease = None if self._facts is None else Lease(self._facts.uuid)
         own = pool is None

@@ -54,6 +54,6 @@ def test_counters_for_administrators_only_are_seen(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(profiling_access, "_PARAMS", params)
     monkeypatch.setattr(profiling_access.shutil, "which", lambda name: "/usr/bin/ncu")
     monkeypatch.setattr(profiling_access.os, "geteuid", lambda: 1000)
-    assert profiling_access.access().ncu is None and "RmProfilingAdminOnly" in profiling_access.access().why_not
+    assert profiling_access.access().path is None and "RmProfilingAdminOnly" in profiling_access.access().why_not
     monkeypatch.setattr(profiling_access.os, "geteuid", lambda: 0)
-    assert profiling_access.access().ncu == "/usr/bin/ncu"
+    assert profiling_access.access().path == "/usr/bin/ncu"

@@ -32,7 +32,7 @@ def test_a_package_passes_its_own_tests_without_avo(tmp_path: Path) -> None:
     second = variant(job, slow, {one: 2e-5, other: 3e-5})
     done = tried(made(job, first, second), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 skipped" in done.stdout and "needs an NVIDIA GPU" in done.stdout, done.stdout
+    assert "1 skipped" in done.stdout and "needs a GPU" in done.stdout, done.stdout
     code = (
         "import sys, json; sys.path.insert(0, sys.argv[1]); import scaled_h200 as p; from scaled_h200 import facts; "
         "ours = [m for m in ('avo', 'dsl', 'evaluators') if m in sys.modules]; "

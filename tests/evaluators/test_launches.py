@@ -1,6 +1,6 @@
-"""A launch on a device finds in Triton's cache what compile workers left there, in Triton and in Gluon alike.
+"""A launch on a device finds in Triton's cache what compile workers left there: Triton and Gluon, NVIDIA and AMD.
 
-The JIT runs as on an H200, up to the launch: its driver is a stand-in, and every call is a warm-up.
+The JIT runs as on an H200 or an MI300X, up to the launch: its driver is a stand-in, and every call is a warm-up.
 """
 
 from __future__ import annotations
@@ -29,22 +29,24 @@ from evaluators.inputs import extents
 from evaluators.loading import complete
 from evaluators.targets import target
 
+chip, job = hardware(sys.argv[2]), complete(target("attention"))
+
 class Driver:
-    def get_current_target(self): return GPUTarget("cuda", 90, 32)
+    def get_current_target(self):
+        return GPUTarget("hip" if chip.vendor == "amd" else "cuda", chip.triton_arch, chip.warp_size)
     def get_current_device(self): return 0
     def get_current_stream(self, device=0): return 0
 
 driver.set_active(Driver())
-h200, job = hardware("h200"), complete(target("attention"))
 text = job.seed.partition("schedule")[0] + "schedule\\n" + sys.argv[1] if sys.argv[1] else job.seed
 program = parse(text)
-lowered = lower(program, h200, gates.exact_sizes(gates.Case(text, job, program, h200, program)))
+lowered = lower(program, chip, gates.exact_sizes(gates.Case(text, job, program, chip, program)))
 first = job.workloads[0]
 sizes = [replace(first, sizes={**first.sizes, "b": 1, "h": 2, "g": 2, "m": 512, "n": 512}), job.checks[0]]
 for w in sizes:
     for kernel in lowered.kernels:
         launch = kernel.specialise(extents(program.algorithm, w), gates._params(program, w))
-        fill_task(compile_request(lowered.source, kernel.name, launch, h200), ())
+        fill_task(compile_request(lowered.source, kernel.name, launch, chip), ())
 hits = []
 knobs.compilation.listener = lambda *rest, **said: hits.append(said["cache_hit"])
 run = jit.JITFunction.run
@@ -59,11 +61,15 @@ print(json.dumps(hits))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", ["", EXAMPLE.read_text().partition("\nschedule\n")[2]], ids=["triton", "gluon"])
-def test_the_device_compiles_nothing(schedule: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("chip", "schedule"),
+    [("h200", ""), ("h200", EXAMPLE.read_text().partition("\nschedule\n")[2]), ("mi300x", "")],
+    ids=["triton", "gluon", "amd"],
+)
+def test_the_device_compiles_nothing(chip: str, schedule: str, tmp_path: Path) -> None:
     paths = os.pathsep.join(p for p in sys.path if p)
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths, "TRITON_INTERPRET": "0"}
     environment["TRITON_DEFAULT_FP_FUSION"] = "1"
-    command = [sys.executable, "-c", CODE, schedule]
+    command = [sys.executable, "-c", CODE, schedule, chip]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert done.stdout.strip() == "[true, true]", done.stderr[-1500:]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dsl.hardware import hardware
-from evaluators import amd, device, nvml
+from evaluators import device, nvml
 from evaluators.device import NoDevice, local_devices, matching
 from evaluators.failures import Unavailable
 from evaluators.measured import MeasuredEvaluator
@@ -171,45 +170,6 @@ def test_a_device_that_another_run_has_is_left_out(
     other.release()
     with MeasuredEvaluator(hardware("h200")) as judge:
         assert len(judge.slots) == 2
-
-
-class Smi:
-    """AMD SMI for one device."""
-
-    AmdSmiClkType = SimpleNamespace(GFX=0)
-    AmdSmiTemperatureType = SimpleNamespace(HOTSPOT=1)
-    AmdSmiTemperatureMetric = SimpleNamespace(CURRENT=0)
-
-    def amdsmi_get_processor_handles(self) -> list[str]:
-        return ["handle"]
-
-    def amdsmi_get_clock_info(self, handle: str, kind: int) -> dict[str, Any]:
-        return {"clk": 2105, "max_clk": 2100}
-
-    def amdsmi_get_power_info(self, handle: str) -> dict[str, Any]:
-        return {"current_socket_power": "N/A", "average_socket_power": 702}
-
-    def amdsmi_get_power_cap_info(self, handle: str) -> dict[str, Any]:
-        return {"power_cap": 600_000_000, "default_power_cap": 750_000_000}
-
-    def amdsmi_get_temp_metric(self, handle: str, sensor: int, metric: int) -> int:
-        raise RuntimeError("not supported")
-
-    def amdsmi_get_gpu_process_list(self, handle: str) -> list[dict[str, Any]]:
-        return [{"pid": 17}, {"name": "N/A"}]
-
-
-def test_amds_library_says_the_same_things(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(amd, "library", Smi)
-    card = amd.by_index(0)
-    assert card is not None and amd.by_index(1) is None
-    assert card.reading() == {"sm_mhz": 2105, "watts": 702, "celsius": None, "throttles": []}
-    row = {"index": 0, "name": "AMD Instinct MI300X", "uuid": "GPU-x", "vendor": "amd", "arch": "gfx942"}
-    found = device._facts(row)
-    assert device.chip_of(found) is hardware("mi300x") and found.power_limit_w == 600.0 and found.processes == (17,)
-    assert any("600 W; 750 W" in w for w in found.warnings())
-    monkeypatch.setattr(amd, "library", lambda: None)
-    assert amd.devices() == []
 
 
 def test_the_structures_are_as_large_as_nvml_says() -> None:

@@ -77,8 +77,9 @@ def test_a_program_is_profiled_by_events_where_nothing_else_works() -> None:
     job = target("softmax")
     program = parse(job.seed)
     found = profile(
-        job, program, lower(program, H200), SIZE, H200, tools=("ncu", "events"), why_no_ncu="ncu is not on the path",
-        devices=[CARD], simulate=True, regime=Regime(untimed_s=0.0, timed_s=1e-3),
+        job, program, lower(program, H200), SIZE, H200, tools=("ncu", "events"),
+        why_no_counters="ncu is not on the path", devices=[CARD], simulate=True,
+        regime=Regime(untimed_s=0.0, timed_s=1e-3),
     )  # fmt: skip
     assert found.tool == "events" and found.tried == {"ncu": "ncu is not on the path"}
     assert found.seconds and found.bottleneck == "latency" and found.workload == SIZE.name
