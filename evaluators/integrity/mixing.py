@@ -1,10 +1,12 @@
 """How many places of a tensor glue brings together in one: elementwise calls on shifted views add up to any kernel.
 
 Elementwise arithmetic is glue, and so are views. But halves of a tensor that are added until one element is left are a
-sum over all of it, and rows that are taken one by one and multiplied in are a product. So of each tensor it is kept
-from which places one of its elements was made by glue: a place is a tensor and the views through which it was reached,
-so that what is read twice in the same way counts once. Casts, scalings and a few shifted views leave few; what kernels
-write is as its kernel's inputs were, for a kernel that copies adds nothing.
+sum over all of it, and rows that are taken one by one and multiplied in are a product. So beside each memory lies a
+shadow: for each of its cells some bits of BITS, one for each place of an input that came into it. What is made of two
+elements has the bits of both, whatever views, dtypes and shapes they were reached by: the shadow goes the same way.
+More than MOST bits are more than MOST places; never fewer, for two places may share a bit, and what is read twice
+counts once. What kernels write has new bits, as many as the fullest cell that the launch was given: a kernel that
+copies does not start the count anew.
 """
 
 from __future__ import annotations
@@ -14,54 +16,78 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
-from evaluators.integrity.watching import _pointwise
+from evaluators.integrity.watching import is_elementwise
 
 MOST = 64
-_COPIES = ("copy_", "_to_copy", "clone")
-_OVERWRITE = ("copy_", "fill_", "zero_")
+BITS = 128  # in two words; about 90 places at random fill MOST of them
+_OVERWRITE = ("copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_")
+_MOVES = ("cat", "stack", "repeat", "constant_pad_nd", "slice_scatter", "select_scatter", "narrow_copy", "glu")
+_SHAPES = ("set_", "resize_", "resize_as_")  # where a tensor lies, not what it holds
 
-_Places = frozenset[int]
+_Shadow = torch.Tensor  # int64 [2, ...]
 
 
 @dataclass
 class _Memory:
-    """A storage: the view that it was first seen by, and the places from which one of its elements was made."""
+    """A storage. unit: bytes of a cell. each: bits of every cell, drawn when they are asked for, without `cells`."""
 
-    own: tuple[Any, ...]
-    places: _Places
+    storage: Any  # one that lives keeps its address
+    unit: int
+    each: int = 0
+    cells: _Shadow | None = None
+
+    def shadow(self, unit: int, device: torch.device) -> _Shadow:
+        """int64 [2, cells], in cells of at most `unit` bytes."""
+        length = -(-self.storage.nbytes() // self.unit)
+        if self.cells is None:
+            self.cells = _alone(length, self.each, device)
+        if self.cells.shape[1] < length:  # it has grown
+            self.cells = torch.nn.functional.pad(self.cells, (0, length - self.cells.shape[1]))
+        if unit < self.unit:
+            self.cells = self.cells.repeat_interleave(self.unit // unit, 1)
+            self.unit = unit
+        return self.cells
 
 
 class Mixing:
     """Is told of each step of a run in turn. Raises RuntimeError where glue brings more than MOST places together."""
 
     def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
         self._known: dict[int, _Memory] = {}
-        self._alive: list[Any] = []  # a storage that lives keeps its address
-        self._numbers: dict[tuple[Any, ...], int] = {}
-        self._said: list[tuple[Any, ...]] = []
-        self._turn = 0
+
+    def given(self, tensor: torch.Tensor) -> None:
+        """An input, or memory from before: each of its places is one."""
+        self._known.setdefault(_address(tensor), _Memory(tensor.untyped_storage(), tensor.element_size(), 1))
 
     def launched(self, given: Sequence[Any]) -> None:
         """A kernel's arguments: each may be what it writes, from all of them."""
-        memories = {_address(t): self._of(t) for t in _tensors(given)}
-        most = max((m.places for m in memories.values()), key=len, default=_Places())
-        self._turn += 1
-        for address, memory in memories.items():
-            memory.places = self._through(most, "kernel", self._turn, address)
+        tensors = list(_tensors(given))
+        with _disable_current_modes():
+            most = max((self._fullest(t) for t in tensors), default=0)
+        units: dict[int, int] = {}
+        for t in tensors:
+            units[_address(t)] = min(t.element_size(), units.get(_address(t), 16))
+        for t in tensors:
+            self._known[_address(t)] = _Memory(t.untyped_storage(), units[_address(t)], most)
 
     def done(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """One of torch's operators, after it was called."""
+        with _disable_current_modes():
+            self._done(operator, args, kwargs, result)
+
+    def _done(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         schema = operator._schema
+        name = schema.name.removeprefix("aten::")
+        if name in _SHAPES or torch.Tag.inplace_view in operator.tags:
+            return
         takes = list(_tensors([args, list(kwargs.values())]))
         made = [t for t in _tensors([result]) if not any(_address(t) == _address(other) for other in takes)]
         names = [argument.name for argument in schema.arguments]
         given = {**dict(zip(names, args, strict=False)), **kwargs}
-        names_written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-        written = [t for name in names_written for t in _tensors([given.get(name)])]
+        marked = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        written = [t for a in marked for t in _tensors([given.get(a.name)])]
         for t in written:
             if _folded(t):
                 raise RuntimeError(f"glue ({schema.name}) writes to one place more than once, a kernel's work")
@@ -69,61 +95,141 @@ class Mixing:
                 raise RuntimeError(
                     f"glue ({schema.name}) reads what it writes: one place after another, a kernel's work"
                 )
-        if not made and not written:
-            return  # a view
-        name = schema.name.removeprefix("aten::")
-        lost = written if name in _OVERWRITE else []  # what lay there is not read
-        lost = takes if name.endswith("_like") or name.startswith("new_") else lost  # nor any value
-        places = _Places().union(*(self._read(t) for t in takes if not any(t is other for other in lost)))
-        if len(places) > MOST:
-            said = f"glue ({schema.name}) brings {len(places)} places of a tensor together"
-            raise RuntimeError(f"{said}, a kernel's work")
-        alike = _elementwise(operator)
-        self._turn += 1
+        # What is lost is not read: what lay where it writes, and of what new tensors are only shaped like.
+        lost = {a.name for a in marked if a.kwarg_only or name in _OVERWRITE}
+        read = {n: v for n, v in given.items() if n not in lost}
+        if name.endswith("_like") or name.startswith("new_"):
+            read = {}
         for k, t in enumerate([*made, *written]):
-            there = places if alike else self._through(places, "call", self._turn, k)
-            if k < len(made):
-                self._known.pop(_address(t), None)
-                self._of(t).places = there
+            if not t.numel():
                 continue
-            memory = self._of(t)
-            there = there if _place(t) == memory.own else self._through(there, "to", *_place(t))
-            memory.places = max(there, memory.places, key=len)
+            shadow = self._of_what(operator, name, read, t, k)
+            if shadow is not None and _most(shadow) > MOST:
+                said = f"glue ({schema.name}) brings more than {MOST} places of a tensor together"
+                raise RuntimeError(f"{said}, a kernel's work")
+            self._write(t, shadow, k < len(made))
 
-    def _read(self, tensor: torch.Tensor) -> _Places:
-        """From which places one of its elements was made, by way of this view."""
-        memory, view = self._of(tensor), _place(tensor)
-        if view == memory.own:
-            return memory.places
-        back = ("to", *view)  # what was written through this view comes back as it was
+    def _of_what(self, operator: Any, name: str, read: Mapping[str, Any], to: torch.Tensor, k: int) -> _Shadow | None:
+        """The shadow of the k-th tensor that an operator makes or writes to; None where no place came into it."""
+        if name in _MOVES:
+            return self._moved(name, read, to)
+        if name.startswith("_foreach_"):
+            read = {n: v[k : k + 1] if isinstance(v, list | tuple) else v for n, v in read.items()}
+        sources = list(_tensors(list(read.values())))
+        shadows = [(t, s) for t in sources if (s := self._read(t)) is not None]
+        if not shadows:
+            return None
+        try:
+            alike = is_elementwise(operator) and torch.broadcast_shapes(*(t.shape for t in sources)) == to.shape
+        except RuntimeError:
+            alike = False
+        found = torch.zeros((2, *to.shape), dtype=torch.int64, device=to.device)
+        for t, shadow in shadows:
+            if alike:
+                found |= shadow.reshape(2, *[1] * (to.dim() - t.dim()), *t.shape).to(to.device)
+            else:  # whatever it does, it has seen no more than this
+                found |= _all(shadow).reshape(2, *[1] * to.dim()).to(to.device)
+        return found
+
+    def _moved(self, name: str, read: Mapping[str, Any], to: torch.Tensor) -> _Shadow | None:
+        """Of an operator that places elements and computes nothing: it does the same to their shadows."""
+        if all(self._read(t) is None for t in _tensors(list(read.values()))):
+            return None
+
+        def plane(value: Any, k: int) -> Any:
+            if isinstance(value, torch.Tensor):
+                shadow = self._read(value)
+                return shadow[k] if shadow is not None else torch.zeros_like(value, dtype=torch.int64)
+            return [plane(v, k) for v in value] if isinstance(value, list | tuple) else value
+
         found = []
-        for place in memory.places:
-            inner, *way = self._said[place]
-            found.append(inner if tuple(way) == back else self._number(place, "from", *view))
-        return _Places(found)
+        for k in range(2):
+            given = {n: plane(value, k) for n, value in read.items() if n != "value"}
+            if name == "glu":
+                one, other = given["self"].chunk(2, given.get("dim", -1))
+                found.append(one | other)
+            else:
+                found.append(getattr(torch.ops.aten, name)(**given))
+        return torch.stack(found).to(to.device).reshape(2, *to.shape)
 
-    def _through(self, places: _Places, *way: Any) -> _Places:
-        return _Places(self._number(place, *way) for place in places)
+    def _read(self, tensor: torch.Tensor) -> _Shadow | None:
+        """int64 [2, *shape]; None where no place came into its memory."""
+        memory = self._known.get(_address(tensor))
+        if memory is None or (memory.cells is None and not memory.each):
+            return None
+        first, *more = _cells(tensor, memory)
+        for cell in more:
+            first = first | cell
+        return first
 
-    def _number(self, *said: Any) -> int:
-        if said not in self._numbers:
-            self._numbers[said] = len(self._said)
-            self._said.append(said)
-        return self._numbers[said]
+    def _write(self, tensor: torch.Tensor, shadow: _Shadow | None, new: bool) -> None:
+        address, size = _address(tensor), tensor.element_size()
+        if new:
+            self._known[address] = _Memory(tensor.untyped_storage(), size)
+        memory = self._known.setdefault(address, _Memory(tensor.untyped_storage(), size))
+        whole = tensor.is_contiguous() and tensor.numel() * size == memory.storage.nbytes()
+        if whole or (memory.cells is None and not memory.each and shadow is None):
+            cells = None if shadow is None else shadow.reshape(2, -1).clone()
+            self._known[address] = _Memory(memory.storage, size, 0, cells)
+            return
+        for cell in _cells(tensor, memory):
+            cell.copy_(0 if shadow is None else shadow)
 
-    def _of(self, tensor: torch.Tensor) -> _Memory:
-        address = _address(tensor)
-        if address not in self._known:
-            self._alive.append(tensor.untyped_storage())
-            self._known[address] = _Memory(_place(tensor), _Places([self._number(-1, "root", address)]))
-        return self._known[address]
+    def _fullest(self, tensor: torch.Tensor) -> int:
+        memory = self._known.get(_address(tensor))
+        if memory is None or memory.cells is None:
+            return memory.each if memory is not None else 0
+        return _most(memory.cells)
 
 
-def _elementwise(operator: Any) -> bool:
-    """Whether place i of what it makes follows from place i of what it takes."""
-    name = operator._schema.name.removeprefix("aten::").removeprefix("_foreach_")
-    plain = name.removesuffix("_")
-    return torch.Tag.pointwise in operator.tags or name in _COPIES or _pointwise(plain, operator)
+def _cells(tensor: torch.Tensor, memory: _Memory) -> list[_Shadow]:
+    """Views of the shadow, each [2, *shape]: the first cell of each element, the second, ..."""
+    size = tensor.element_size()
+    cells = memory.shadow(size, tensor.device)
+    k, length = size // memory.unit, cells.shape[1]
+    steps = [length, *(k * step for step in tensor.stride())]
+    first, spare = k * tensor.storage_offset(), k * -(-length // k) - length
+    if spare:  # bytes behind the last element
+        memory.cells = cells = torch.nn.functional.pad(cells, (0, spare))
+        steps[0] = cells.shape[1]
+    return [cells.as_strided((2, *tensor.shape), steps, first + j) for j in range(k)]
+
+
+def _alone(length: int, each: int, device: torch.device) -> _Shadow:
+    """So many bits in every cell, drawn anew: int64 [2, length]."""
+    found = torch.zeros((2, length), dtype=torch.int64, device=device)
+    if not each:
+        return found
+    begin = torch.randint(0, BITS, (length,), device=device)
+    step = 2 * torch.randint(0, BITS // 2, (length,), device=device) + 1  # odd: it comes round after BITS
+    one = torch.ones((), dtype=torch.int64, device=device)
+    for j in range(each):
+        place = (begin + j * step) % BITS
+        bit = one << (place % 64)
+        found[0] |= bit * (place < 64)
+        found[1] |= bit * (place >= 64)
+    return found
+
+
+def _most(shadow: _Shadow) -> int:
+    """Bits of its fullest cell."""
+    if not shadow.numel():
+        return 0
+    x = shadow
+    for shift, mask in ((1, 0x5555555555555555), (2, 0x3333333333333333), (4, 0x0F0F0F0F0F0F0F0F)):
+        x = (x & mask) + ((x >> shift) & mask)
+    for shift in (8, 16, 32):
+        x = x + (x >> shift)
+    return int((x & 0x7F).sum(0).max())
+
+
+def _all(shadow: _Shadow) -> _Shadow:
+    """What all cells have together: int64 [2]."""
+    flat = shadow.reshape(2, -1)
+    while (length := flat.shape[1]) > 1:
+        half = -(-length // 2)
+        flat = flat[:, :half] | torch.nn.functional.pad(flat[:, half:], (0, 2 * half - length))
+    return flat[:, 0]
 
 
 def _address(tensor: torch.Tensor) -> int:
@@ -131,7 +237,7 @@ def _address(tensor: torch.Tensor) -> int:
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return _address(tensor), tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
+    return tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
 
 
 def _folded(tensor: torch.Tensor) -> bool:
@@ -161,3 +267,5 @@ def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
             yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
+        elif isinstance(base := getattr(value, "base", None), torch.Tensor):  # a descriptor
+            yield base

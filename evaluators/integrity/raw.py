@@ -402,10 +402,6 @@ def _without_kernels(case: _Case, pool: WorkerPool) -> str:
 
 
 PROVED = "proved"
-PLAYED_WRONG = (
-    "not proved: its glue and kernels alone give another answer, so something else works too (NumPy, memory by its "
-    "address), or they hang on what was there before: "
-)
 OWN_CLOCK = "its own process"  # who told a candidate's time, where nobody else could
 
 
@@ -426,7 +422,7 @@ def _whose_work(case: _Case, pool: WorkerPool) -> tuple[str, str]:
                 _load_tape(case, session, tape)
                 wrong = _one(case, session, _drawn(case, workload, "large_logits", rng), seen)
                 if wrong:
-                    return PLAYED_WRONG + wrong[0][:160], ""
+                    return _played_wrong(wrong[0]), ""
                 if not _one(case, session, _drawn(case, workload, "normal", rng), seen, ghost=True):
                     ghost = "right"
         return PROVED, ghost
@@ -436,6 +432,15 @@ def _whose_work(case: _Case, pool: WorkerPool) -> tuple[str, str]:
         if isinstance(failure, Unavailable):
             raise
         return f"not proved: {failure.message}"[:300], ""
+
+
+def _played_wrong(reason: str) -> str:
+    if reason.startswith("it raised"):
+        return f"not proved: played again, {reason}"[:300]
+    more = (
+        "something beside its glue and kernels works too (NumPy, memory by address), or they need what was there before"
+    )
+    return f"not proved: played again it is wrong, {reason[:120]}; {more}"
 
 
 def _to_prove(case: _Case, rng: np.random.Generator) -> list[Workload]:

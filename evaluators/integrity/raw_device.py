@@ -186,7 +186,7 @@ class RawDeviceEvaluator(RawEvaluator):
             raw._load_tape(case, clean, size.tape)
             row = size.again(clean, (self._rounds + 1) // 2)
             if row["wrong"]:
-                return {"work": raw.PLAYED_WRONG + row["wrong"][:160]}
+                return {"work": raw._played_wrong(row["wrong"])}
             # Steps of several streams are played one after the other; a simulated device has no time of its own.
             alone = size.tape.get("streams") in (0, 1) and not self._simulate
             found = {"work": raw.PROVED, "ghost": row["ghost"], "samples": row["samples"]}

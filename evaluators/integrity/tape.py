@@ -480,7 +480,10 @@ class Player:
         try:
             self._device, self._library = device, library
             self._memory: dict[int, torch.Tensor] = {}  # what lives on between calls
-            self._calls, self._mixing = Calls(), Mixing()
+            self._calls = Calls()
+            # What comes together follows from the steps, not from the numbers: the first run tells. It warms up on a
+            # device, so that no time is taken of it.
+            self._mixing: Mixing | None = None if library else Mixing()
             if device != "cpu":  # descriptors that a kernel makes need memory
                 triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device=device))
             self._inputs = [int(i) for i in tape["inputs"]]
@@ -538,7 +541,8 @@ class Player:
 
             def launch(tensors: dict[int, torch.Tensor]) -> None:
                 given = {k: _decoded(v, tensors, device) for k, v in kwargs.items()}
-                self._mixing.launched([*given.values()])
+                if self._mixing is not None:
+                    self._mixing.launched([*given.values()])
                 kernel[grid](**given, **options)
 
             return launch
@@ -549,7 +553,10 @@ class Player:
             def lay(tensors: dict[int, torch.Tensor]) -> None:
                 if storage not in self._memory:
                     self._memory[storage] = torch.zeros(size, dtype=torch.uint8, device=device)
-                tensors[out[0]] = self._memory[storage].view(dtype).as_strided(shape, strides, offset)  # type: ignore[index]
+                laid = self._memory[storage].view(dtype).as_strided(shape, strides, offset)
+                if self._mixing is not None:
+                    self._mixing.given(laid)
+                tensors[out[0]] = laid  # type: ignore[index]
 
             return lay
         operator, overload = self._operator(str(row["name"]))
@@ -558,7 +565,7 @@ class Player:
             named = {key: _decoded(value, tensors, device) for key, value in kwargs.items()}
             plain = _decoded(args, tensors, device)
             result = operator(*plain, **named)
-            if not self._library:
+            if self._mixing is not None:
                 self._mixing.done(overload, plain, named, result)
             for place, made in zip(out, result if isinstance(result, list | tuple) else [result], strict=True):
                 if isinstance(made, torch.Tensor):
@@ -592,9 +599,11 @@ class Player:
         """The candidate's `run`, as it was recorded: shapes and params are those of that call."""
         tensors = dict(zip(self._inputs, inputs, strict=True))
         self._calls.spent = 0
-        self._mixing.begin()
+        for x in inputs if self._mixing is not None else ():
+            self._mixing.given(x)
         for step in self._steps:
             step(tensors)
+        self._mixing = None
         return tuple(tensors[i] for i in self._outputs)
 
 

@@ -40,20 +40,18 @@ _GLUE = frozenset(
 )
 
 
-# Elementwise, and moves of memory, that torch does not mark as such.
+# Elementwise, and copies, that torch does not mark as such.
 _UNMARKED = frozenset(
     (
-        *("floor_divide", "copysign", "hardswish", "_prelu_kernel", "log_sigmoid_forward", "glu", "complex", "polar"),
-        *(
-            "masked_fill",
-            "narrow_copy",
-            "slice_scatter",
-            "select_scatter",
-            "resize_as_",
-            "rand_like",
-            "randn_like",
-            "randint_like",
-        ),
+        *("floor_divide", "copysign", "hardswish", "_prelu_kernel", "log_sigmoid_forward", "complex", "polar"),
+        *("masked_fill", "fill", "zero", "copy", "_to_copy", "clone", "_pin_memory"),
+    )
+)
+# Moves of memory, and pairs of its halves.
+_MOVES = frozenset(
+    (
+        *("narrow_copy", "slice_scatter", "select_scatter", "glu"),
+        *("resize_as_", "rand_like", "randn_like", "randint_like"),
     )
 )
 
@@ -74,11 +72,17 @@ def is_glue(operator: Any) -> bool:
     views = torch.Tag.inplace_view in operator.tags or any(a is not None and not a.is_write for a in gives)
     if not inner and views:
         return True
+    return f"aten::{name}" in _GLUE or name in _MOVES or is_elementwise(operator)
+
+
+@functools.cache
+def is_elementwise(operator: Any) -> bool:
+    """Whether place i of what it makes follows from place i of what it takes: by torch's own mark, or because it is the
+    in-place, the out or the many-tensors form of one that is."""
     if torch.Tag.pointwise in operator.tags:
         return True
-    plain = name.removeprefix("_foreach_")
-    names = [name, plain, plain.removesuffix("_")]
-    return any(f"aten::{n}" in _GLUE or n in _UNMARKED or _pointwise(n, operator) for n in names if n)
+    plain = operator._schema.name.removeprefix("aten::").removeprefix("_foreach_")
+    return any(n in _UNMARKED or _pointwise(n, operator) for n in (plain, plain.removesuffix("_")) if n)
 
 
 @functools.cache
@@ -98,8 +102,9 @@ def _pointwise(name: str, like: Any) -> bool:
 
 
 def _tensors(operator: Any) -> int:
-    """How many of what it takes are tensors, or lists of them."""
-    return sum("Tensor" in str(argument.type) for argument in operator._schema.arguments)
+    """How many of what it reads are tensors, or lists of them: what it only writes to is none of them."""
+    read = (a for a in operator._schema.arguments if not (a.kwarg_only and a.alias_info and a.alias_info.is_write))
+    return sum("Tensor" in str(argument.type) for argument in read)
 
 
 class Calls:

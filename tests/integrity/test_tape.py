@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from dsl.hardware import hardware
 from evaluators.evaluation import Status
+from evaluators.integrity.mixing import Mixing
 from evaluators.integrity.raw import PROVED, RawEvaluator
 from evaluators.integrity.tape import NotTaped, Player, Recorder
 from evaluators.integrity.watching import is_glue
@@ -346,7 +348,57 @@ def _halves_as_copies(x):
     return x
 
 
-@pytest.mark.parametrize("way", [_shifted_by_cat, _shifted_by_writing, _in_place_of_a_view, _halves_as_copies])
+def _halves_as_complex_numbers(x):
+    one = torch.ones(())
+    while x.shape[1] > 1:
+        x = torch.real(torch.view_as_complex(x.view(200, -1, 2)) * torch.complex(one, -one)).contiguous()
+    return x
+
+
+def _pairs_as_wide_integers(x):
+    x = x.to(torch.int32)
+    while x.shape[1] > 1:
+        x = ((x.view(torch.int64) * (1 + 2**32)) >> 32).to(torch.int32)
+    return x
+
+
+def _halves_as_gates(x):
+    while x.shape[1] > 1:
+        x = torch.nn.functional.glu(x, 1)
+    return x
+
+
+def _twins_of_another_dtype(x):
+    while (half := x.shape[1] // 2) > 0:
+        kept = torch.zeros(4 * 200 * half)
+        one = torch.as_strided(kept, (200, half), (half, 1), 0)
+        other = torch.as_strided(kept.view(torch.float64), (200, half), (half, 1), 200 * half)
+        one.copy_(x[:, :half])
+        other.copy_(x[:, half:])
+        x = (one + other).float()
+    return x
+
+
+def _a_reduction_that_writes_where_it_is_told(x):
+    torch.max(x, 1, out=(values := torch.empty(200), torch.empty(200, dtype=torch.int64)))
+    return values + 0
+
+
+def _many_at_once(x):
+    while x.shape[1] > 1:
+        low, high = x.chunk(2, 1)
+        (x,) = torch._foreach_add([low], [high])
+    return x
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        *(_shifted_by_cat, _shifted_by_writing, _in_place_of_a_view, _halves_as_copies, _halves_as_complex_numbers),
+        *(_pairs_as_wide_integers, _halves_as_gates, _twins_of_another_dtype, _many_at_once),
+        _a_reduction_that_writes_where_it_is_told,
+    ],
+)
 def test_places_are_counted_whatever_way_they_come_together(way):
     recorder, x = Recorder(), torch.ones(200, 256)
     recorder.begin([x])
@@ -382,14 +434,34 @@ def test_glue_that_adds_up_to_a_sum_is_not_played():
         low = steps.call("slice.Tensor", half, ["v", 1], ["v", 0], ["v", n])
         high = steps.call("slice.Tensor", half, ["v", 1], ["v", n], ["v", 2 * n])
         half = steps.call("add.Tensor", low, high)
-    with pytest.raises(RuntimeError, match="brings 128 places of a tensor together"):
+    with pytest.raises(RuntimeError, match="brings more than 64 places of a tensor together"):
         steps.run(torch.ones(200, 256))
     steps = _Steps()
     total = X
-    for i in range(70):
+    for i in range(130):
         total = steps.call("add.Tensor", total, steps.call("slice.Tensor", X, ["v", 1], ["v", i], ["v", i + 1]))
     with pytest.raises(RuntimeError, match="places of a tensor together"):
         steps.run(torch.ones(200, 256))
+
+
+def test_a_kernel_that_copies_does_not_start_the_count_anew():
+    tensor = torch.ones(200, 256)
+    mixing = Mixing()
+    mixing.given(tensor)
+    add = torch.ops.aten.add.Tensor
+    most = []
+    while tensor.shape[1] > 1:
+        halves = tensor.chunk(2, 1)
+        made = halves[0] + halves[1]
+        try:
+            mixing.done(add, halves, {}, made)
+        except RuntimeError:
+            break
+        tensor = torch.empty_like(made)
+        mixing.done(torch.ops.aten.empty_like.default, (made,), {}, tensor)
+        mixing.launched([TensorDescriptor.from_tensor(t, [1, t.shape[1]]) for t in (made, tensor)])
+        most.append(mixing._fullest(tensor))
+    assert most[0] == 2 and 3 <= most[1] <= 4 and len(most) < 8
 
 
 def test_glue_that_reads_what_it_writes_is_not_played():
