@@ -19,6 +19,7 @@ _OVERHEAD = 28
 _FLIGHT = 45e3  # bytes on their way an SM, for a product that memory bounds
 _LINE = 128  # bytes
 _PERSISTENT = 2.0  # rows in a loop of one program an SM, whose loads wait for the row before: 1.3 to 4.4 on an H200
+LONG_ROW = 128  # elements of a head; longer ones leave no room for all that is kept of them
 _UNPROVEN = 1.2  # warps with roles where memory bounds: nobody has measured what they save there
 
 
@@ -87,13 +88,20 @@ def appraise(
 
 
 def _registers(kernel: Anatomy, schedule: KernelSchedule, held: dict[str, int], threads: int) -> int:
-    """Of a thread: sums that live through the loop, and each trip's tile in f32 and again as an operand."""
+    """Of a thread: sums that live through the loop, each trip's tile in f32 and again as an operand, and the long rows
+    of an operand that warps with roles keep; shorter ones have found room."""
     total = 0.0
     for c in kernel.contractions:
         elements = math.prod(held.get(a, 1) for a in (*c.rows, *c.columns))
         total += elements * (1.0 if schedule.stream in c.inner else 1.5)
     if not kernel.contractions:
         total = 2.0 * max(math.prod(held.get(a, 1) for a in axes) for axes in kernel.values)
+    kept = {t for t, where in schedule.hold if where == "registers"} if schedule.roles is not None else set()
+    for c in kernel.contractions:
+        row = math.prod(held.get(a, 1) for a in c.inner)
+        if row > LONG_ROW and schedule.stream not in c.inner:
+            block = row * math.prod(held.get(a, 1) for a in c.rows)
+            total += sum(block * BITS.get(d, 32) / 32 for t, d in zip(c.tensors, c.dtypes, strict=True) if t in kept)
     return _OVERHEAD + math.ceil(total / threads)
 
 

@@ -73,6 +73,9 @@ IDIOMS: tuple[Mapping[str, Value], ...] = (
     _ROLES,
     {**_ROLES, "hold": "registers"},  # of each input that has this knob; too many registers for long rows
 )
+# Beside them where a row of sums is long: buffers leave room for few keys, unless each output that has this knob goes
+# without one. On an H200 at head dim 256 it is 1.12 of cuDNN, where 32 keys and a buffer are 0.86.
+LONG_ROWS: Mapping[str, Value] = {**_ROLES, "tile walked": 64, "hold out": "registers"}
 
 
 def _words(value: Value) -> tuple[str, tuple[Value, ...]]:
@@ -262,7 +265,7 @@ class Space:
         key = f"idioms {parent.key}"
         if key not in self._idioms:
             found: dict[str, Program] = {}
-            for idiom in IDIOMS:
+            for idiom in (*IDIOMS, LONG_ROWS) if self._long_rows(parent.program) else IDIOMS:
                 program = parent.program
                 for name, value in _spelt_out(idiom, program):
                     allowed = None if self.open is None else self.open.get(name, ())
@@ -276,6 +279,17 @@ class Space:
             found.pop(parent.key, None)
             self._idioms[key] = list(found.items())
         return [replace(parent, program=program, key=name) for name, program in self._idioms[key]]
+
+    def _long_rows(self, program: Program) -> bool:
+        """Whether the sums of a loop that has two products are long."""
+        from avo.agents.appraisal import LONG_ROW
+        from dsl.anatomy import anatomies
+
+        kernel, sizes = anatomies(program)[0], self.sizes[0]
+        summed = [c for c in kernel.contractions if set(c.inner) & set(kernel.streamable)]
+        return len(kernel.contractions) > 1 and any(
+            math.prod(sizes.get(a, 1) for a in c.columns) > LONG_ROW for c in summed
+        )
 
     def itself(self, base: Tried, parent: Tried) -> Option:
         """The program that an idiom made of its parent, as an option."""
@@ -364,7 +378,8 @@ class Space:
 
 
 def _spelt_out(idiom: Mapping[str, Value], program: Program) -> Iterator[tuple[str, Value]]:
-    """The knobs of an idiom: `tile` for each axis of the first kernel that it is meant for, `hold` for each input."""
+    """The knobs of an idiom: `tile` for each axis of the first kernel that it is meant for, `tile walked` for those of
+    them that a loop walks, `hold` for each input, `hold out` for each output."""
     from dsl.anatomy import anatomies
 
     kernel = anatomies(program)[0]
@@ -374,8 +389,11 @@ def _spelt_out(idiom: Mapping[str, Value], program: Program) -> Iterator[tuple[s
     for name, value in idiom.items():
         if name == "tile":
             yield from ((f"tile {axis}", value) for axis in sorted(rows))
-        elif name == "hold":
-            yield from ((f"hold {t.name}", value) for t in program.algorithm.inputs)
+        elif name == "tile walked":
+            yield from ((f"tile {axis}", value) for axis in sorted(rows & set(kernel.streamable)))
+        elif name in ("hold", "hold out"):
+            of = program.algorithm.inputs if name == "hold" else program.algorithm.outputs
+            yield from ((f"hold {t.name}", value) for t in of)
         else:
             yield name, value
 
