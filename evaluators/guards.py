@@ -11,13 +11,16 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from dsl.wording import counted
+
+if TYPE_CHECKING:
+    from evaluators.launch_order import Order
 
 ZONE_BYTES = 4096
 _ALIGN = 256
@@ -122,14 +125,21 @@ def _chosen(pointers: NDArray, mask: NDArray | None) -> NDArray | None:
     return mask if mask.shape == pointers.shape else np.broadcast_to(mask, pointers.shape)
 
 
+Region: TypeAlias = tuple[int, int]  # addresses of its first byte, and of the one after its last
+Access: TypeAlias = Literal["plain", "volatile", "part"]  # part: of an atomic, which is told by itself
+
+
 class Regions:
     """The memory that kernels may touch: the storages of the tensors that they were given."""
 
     def __init__(self) -> None:
         self._regions: dict[int, tuple[int, int, NDArray]] = {}
+        self.order: Order | None = None  # where races between the programs of a launch are watched for
 
     def clear(self) -> None:
         self._regions.clear()
+        if self.order is not None:
+            self.order.begin()
 
     def add(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -138,51 +148,74 @@ class Regions:
             contents = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(begin))
             self._regions[begin] = (begin, begin + size, contents)
 
-    def box(self, begin: int, end: int) -> NDArray:
-        """The bytes of [begin, end), writable. Raises MemoryFault where no one tensor has them all."""
+    def box(self, begin: int, end: int) -> tuple[NDArray, Region]:
+        """The bytes of [begin, end), writable, and their region. Raises MemoryFault where no one tensor has all."""
         for low, high, contents in self._regions.values():
             if low <= begin and end <= high:
-                return contents[begin - low : end - low]
+                return contents[begin - low : end - low], (low, high)
         raise MemoryFault(f"{counted(end - begin, 'byte')} reach outside of their tensor")
 
-    def gather(self, pointers: NDArray, mask: NDArray | None, dtype: np.dtype) -> NDArray:
+    def gather(self, pointers: NDArray, mask: NDArray | None, dtype: np.dtype, access: Access = "plain") -> NDArray:
         """Elements at the addresses, 0 where the mask is false. A mask of None is all true."""
         mask = _chosen(pointers, mask)
         found = self._one(pointers, mask, dtype)
         if found is not None:
-            elements, index = found
+            elements, index, region = found
+            self._read(region, index, mask, dtype, access)
             if mask is None:
                 return elements[index]
             return np.where(mask, elements[np.where(mask, index, 0)], dtype.type(0))
         result = np.zeros(pointers.shape, dtype)
-        for elements, index, chosen in self._several(pointers, mask, dtype, "reads"):
+        for elements, index, chosen, region in self._several(pointers, mask, dtype, "reads"):
+            self._read(region, index, None, dtype, access)
             result[chosen] = elements[index]
         return result
 
-    def scatter(self, pointers: NDArray, mask: NDArray | None, values: NDArray) -> None:
+    def scatter(self, pointers: NDArray, mask: NDArray | None, values: NDArray, access: Access = "plain") -> None:
         mask = _chosen(pointers, mask)
         values = values if values.shape == pointers.shape else np.broadcast_to(values, pointers.shape)
         found = self._one(pointers, mask, values.dtype)
         if found is not None:
-            elements, index = found
+            elements, index, region = found
+            if self.order is not None and region is not None and access == "plain":
+                self.order.write(region, elements, index, mask, values)
             if mask is None:
                 elements[index] = values
             else:
                 elements[index[mask]] = values[mask]
             return
-        for elements, index, chosen in list(self._several(pointers, mask, values.dtype, "writes")):
+        for elements, index, chosen, region in list(self._several(pointers, mask, values.dtype, "writes")):
+            if self.order is not None and access == "plain":
+                self.order.write(region, elements, index, None, values[chosen])
             elements[index] = values[chosen]
 
-    def check(self, pointers: NDArray, mask: NDArray | None, dtype: np.dtype, verb: str) -> None:
-        """Raises MemoryFault where an active address is in no tensor."""
-        if self._one(pointers, mask, dtype) is None:
-            list(self._several(pointers, mask, dtype, verb))
+    def atomic(self, pointers: NDArray, mask: NDArray | None, dtype: np.dtype, gets: bool, gives: bool) -> None:
+        """Raises MemoryFault where an active address of an atomic is in no tensor. gets: it acquires; gives: it
+        releases."""
+        mask = _chosen(pointers, mask)
+        found = self._one(pointers, mask, dtype)
+        if found is None:
+            for _, index, _, region in list(self._several(pointers, mask, dtype, "changes")):
+                if self.order is not None:
+                    self.order.atomic(region, index, None, dtype.itemsize, gets, gives)
+        elif self.order is not None and found[2] is not None:
+            self.order.atomic(found[2], found[1], mask, dtype.itemsize, gets, gives)
 
-    def _one(self, pointers: NDArray, mask: NDArray | None, dtype: np.dtype) -> tuple[NDArray, NDArray] | None:
-        """(the elements of the one region that all active addresses fall into, their indices), the common case."""
+    def _read(
+        self, region: Region | None, index: NDArray, mask: NDArray | None, dtype: np.dtype, access: Access
+    ) -> None:
+        if self.order is not None and region is not None and access != "part":
+            noted = self.order.read if access == "plain" else self.order.acquire
+            noted(region, index, mask, dtype.itemsize)
+
+    def _one(
+        self, pointers: NDArray, mask: NDArray | None, dtype: np.dtype
+    ) -> tuple[NDArray, NDArray, Region | None] | None:
+        """(the elements of the one region that all active addresses fall into, their indices, the region), the common
+        case."""
         active = pointers if mask is None else pointers[mask]
         if active.size == 0:
-            return np.zeros(1, dtype), np.zeros(pointers.shape, np.int64)
+            return np.zeros(1, dtype), np.zeros(pointers.shape, np.int64), None
         least, most = int(active.min()), int(active.max()) + dtype.itemsize
         for low, high, contents in self._regions.values():
             if low <= least and most <= high:
@@ -192,12 +225,12 @@ class Regions:
                         return None
                     offsets = offsets >> (dtype.itemsize.bit_length() - 1)
                 whole = contents[: len(contents) // dtype.itemsize * dtype.itemsize]
-                return whole.view(dtype), offsets
+                return whole.view(dtype), offsets, (low, high)
         return None
 
     def _several(
         self, pointers: NDArray, mask: NDArray | None, dtype: np.dtype, verb: str
-    ) -> Iterator[tuple[NDArray, NDArray, NDArray]]:
+    ) -> Iterator[tuple[NDArray, NDArray, NDArray, Region]]:
         """As `_one` for each region that some active addresses fall into, with which; or MemoryFault."""
         left = np.ones(pointers.shape, bool) if mask is None else mask.copy()
         size = np.uint64(dtype.itemsize)
@@ -208,7 +241,7 @@ class Regions:
                 if (offsets % dtype.itemsize).any():
                     raise MemoryFault(f"{verb} {dtype.itemsize} bytes at an address that is no multiple of it")
                 whole = contents[: len(contents) // dtype.itemsize * dtype.itemsize]
-                yield whole.view(dtype), offsets // dtype.itemsize, inside
+                yield whole.view(dtype), offsets // dtype.itemsize, inside, (low, high)
                 left &= ~inside
         if left.any():
             far = pointers[left].ravel()[0]

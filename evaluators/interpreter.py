@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from triton.runtime import interpreter as base
 
 from evaluators import folding, libdevice, tuning
-from evaluators.guards import MemoryFault, Regions
+from evaluators.guards import Access, MemoryFault, Region, Regions
 from evaluators.narrow import FORMATS, from_bits, round_to, round_toward_zero, to_bits
 
 Handle = base.TensorHandle
@@ -67,7 +67,7 @@ class Corrections:
     # Which arguments follow the mask (cache hints) differs between versions; none of them means anything here.
 
     def create_load(self: Any, ptr: Any, *hints: Any) -> Any:
-        return self.create_masked_load(ptr, None, None)
+        return self.create_masked_load(ptr, None, None, *hints)
 
     def create_store(self: Any, ptr: Any, value: Any, *hints: Any) -> Any:
         return self.create_masked_store(ptr, value, None)
@@ -75,7 +75,8 @@ class Corrections:
     def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *hints: Any, **named: Any) -> Any:
         ty = ptrs.get_element_ty()
         chosen = _mask(mask)
-        data = REGIONS.gather(ptrs.data, chosen, _STORED.get(ty.name, _ADDRESS))
+        volatile: Access = "volatile" if named.get("is_volatile") or (hints and hints[-1] is True) else "plain"
+        data = REGIONS.gather(ptrs.data, chosen, _STORED.get(ty.name, _ADDRESS), volatile)
         if ty.name in FORMATS:
             data = from_bits(data, ty.name)
         if other is not None and chosen is not None:
@@ -85,6 +86,19 @@ class Corrections:
     def create_masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *hints: Any, **named: Any) -> None:
         stored = _STORED.get(ptrs.get_element_ty().name, _ADDRESS)
         REGIONS.scatter(ptrs.data, _mask(mask), _bits(value).astype(stored, copy=False))
+
+    def create_atomic_load(self: Any, ptr: Any, mask: Any, sem: Any, scope: Any) -> Any:
+        return self.create_masked_load(ptr, mask, None, None, True)
+
+    def create_atomic_store(self: Any, ptr: Any, value: Any, mask: Any, sem: Any, scope: Any) -> None:
+        stored, chosen = _STORED.get(ptr.get_element_ty().name, _ADDRESS), _mask(mask)
+        REGIONS.atomic(ptr.data, chosen, stored, *_order(sem))
+        REGIONS.scatter(ptr.data, chosen, _bits(value).astype(stored, copy=False), "part")
+
+    def set_grid_idx(self: Any, x: int, y: int, z: int) -> None:
+        _base_set_grid_idx(self, x, y, z)
+        if REGIONS.order is not None:
+            REGIONS.order.program((x, y, z))
 
     def create_make_tensor_descriptor(self: Any, base_: Any, shape: Any, strides: Any, block: Any, *rest: Any) -> Any:
         padding = rest[1] if len(rest) > 1 else "zero"
@@ -99,7 +113,8 @@ class Corrections:
             raise MemoryFault(f"a descriptor of shape {sizes} has the strides {steps}; none may be negative")
         if min(sizes) > 0:
             try:
-                memory = REGIONS.box(begin, begin + reach * stored.itemsize).view(stored)
+                memory, desc.region = REGIONS.box(begin, begin + reach * stored.itemsize)
+                memory = desc.memory = memory.view(stored)
             except MemoryFault:
                 raise MemoryFault(
                     f"a descriptor of shape {sizes} and strides {steps} reaches outside its tensor"
@@ -116,6 +131,8 @@ class Corrections:
         held = _held(ty)
         fill = np.nan if desc.padding == base._ir.PADDING_OPTION.PAD_NAN else 0
         data = desc.whole[outer]
+        if REGIONS.order is not None and data.size:
+            REGIONS.order.read(*_window_places(desc, outer), None, desc.whole.itemsize)
         if ty.name in FORMATS:
             data = from_bits(data, ty.name)
         if list(data.shape) != list(desc.block_shape):
@@ -130,8 +147,11 @@ class Corrections:
 
     def create_descriptor_store(self: Any, desc: Any, value: Any, indices: Any) -> None:
         inner, outer = _window(desc, indices)
-        bits = _bits(value).reshape(desc.block_shape)
-        desc.whole[outer] = bits[inner].astype(desc.whole.dtype, copy=False)
+        bits = _bits(value).reshape(desc.block_shape)[inner].astype(desc.whole.dtype, copy=False)
+        if REGIONS.order is not None and bits.size:
+            region, places = _window_places(desc, outer)
+            REGIONS.order.write(region, desc.memory, places, None, bits)
+        desc.whole[outer] = bits
 
     # -- casts -----------------------------------------------------------------------------------------------------
 
@@ -239,14 +259,14 @@ class Corrections:
         name = val.dtype.scalar.name
         if name in FORMATS:
             raise NotImplementedError(f"no atomic compare-and-swap on {name}")
-        REGIONS.check(ptr.data, None, _STORED.get(name, _ADDRESS), "changes")
+        REGIONS.atomic(ptr.data, None, _STORED.get(name, _ADDRESS), *_order(sem))
         return _base_atomic_cas(self, *(_whole(h, ptr) for h in (ptr, cmp, val)), sem, scope)
 
     def create_atomic_rmw(self: Any, rmw_op: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
         name = val.dtype.scalar.name
         stored = _STORED.get(name, _ADDRESS)
         chosen = np.broadcast_to(mask.data, ptr.data.shape)
-        REGIONS.check(ptr.data, chosen, stored, "changes")
+        REGIONS.atomic(ptr.data, chosen, stored, *_order(sem))
         if name not in FORMATS:
             return _base_atomic_rmw(self, rmw_op, *(_whole(h, ptr) for h in (ptr, val, mask)), sem, scope)
         kinds = base._ir.ATOMIC_OP
@@ -262,9 +282,9 @@ class Corrections:
         values = np.broadcast_to(val.data, ptr.data.shape)
         for index in zip(*np.nonzero(chosen), strict=True):  # one by one, for two may have the same address
             at = ptr.data[index].reshape(1)
-            old = from_bits(REGIONS.gather(at, None, stored), name)
+            old = from_bits(REGIONS.gather(at, None, stored, "part"), name)
             before[index] = old[0]
-            REGIONS.scatter(at, None, to_bits(round_to(ops[rmw_op](old, values[index]), name), name))
+            REGIONS.scatter(at, None, to_bits(round_to(ops[rmw_op](old, values[index]), name), name), "part")
         return Handle(before, val.dtype.scalar)
 
 
@@ -283,6 +303,22 @@ def _window(desc: Any, indices: Any) -> tuple[tuple[slice, ...], tuple[slice, ..
         inner.append(slice(first, last))
         outer.append(slice(start + first, start + last) if last > first else slice(0, 0))
     return tuple(inner), tuple(outer)
+
+
+def _window_places(desc: Any, outer: tuple[slice, ...]) -> tuple[Region, NDArray]:
+    """(the memory that a descriptor's access touches, the elements' places in it)."""
+    size = desc.whole.itemsize
+    places = np.int64(desc.memory.ctypes.data - desc.region[0]) // size
+    for axis, (part, stride) in enumerate(zip(outer, desc.whole.strides, strict=True)):
+        along = np.arange(part.start, part.stop) * (stride // size)
+        places = places + along.reshape(-1, *[1] * (desc.whole.ndim - axis - 1))
+    return desc.region, np.asarray(places)
+
+
+def _order(sem: Any) -> tuple[bool, bool]:
+    """(whether an atomic acquires, whether it releases)."""
+    kinds = base._ir.MEM_SEMANTIC
+    return sem in (kinds.ACQUIRE, kinds.ACQUIRE_RELEASE), sem in (kinds.RELEASE, kinds.ACQUIRE_RELEASE)
 
 
 def _tf32(values: NDArray) -> NDArray:
@@ -314,6 +350,7 @@ def _scaled(value: Any, scale: Any, form: Any, packed: int, k: int) -> NDArray:
 
 _base_atomic_cas = base.InterpreterBuilder.create_atomic_cas
 _base_atomic_rmw = base.InterpreterBuilder.create_atomic_rmw
+_base_set_grid_idx = base.InterpreterBuilder.set_grid_idx
 _base_args = base.GridExecutor._init_args_hst
 
 
@@ -405,6 +442,14 @@ def install() -> None:
     tuning.install()
     libdevice.install(base.interpreter_semantic)
     _installed = True
+
+
+def watch_order() -> None:
+    """From now on a race between the programs of a launch is a MemoryFault, for the life of the process. Programs of
+    the language have none: each writes its own tile."""
+    from evaluators.launch_order import Order
+
+    REGIONS.order = Order()
 
 
 def program() -> str:

@@ -69,6 +69,7 @@ def prepare() -> None:
     if os.environ.get("TRITON_INTERPRET") == "1":
         __import__("evaluators.interpreter")
         sys.modules["evaluators.interpreter"].install()
+        sys.modules["evaluators.interpreter"].watch_order()
     else:
         _build_once()
     from evaluators.integrity.watching import Calls, Launches, open_operators, watched

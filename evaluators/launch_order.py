@@ -1,0 +1,221 @@
+"""Races between the programs of one launch: the interpreter runs them one after another, a device in any order.
+
+So an answer that hangs on their order is right here and nowhere else. `Order` remembers for each element which program
+wrote it and which first read it, in epochs (a program between two of its atomics), and raises `MemoryFault` where two
+programs meet at an element, one of them writes, and no order follows from atomics: an atomic on an element is ordered
+after those on the same element before it, and with them all that their programs did until then (acquire and release;
+`relaxed` orders nothing). Volatile reads acquire too, for kernels wait by them.
+
+No race: programs that write the same value, up to the last bits of a float, for then any order leaves the same. So
+overlapping tiles, and a scale that everybody writes, are as they should be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluators.guards import MemoryFault, Region
+
+_PENDING = 1 << 22  # elements read whose places are kept, of one tensor, until it is known whether it is written
+_LAST_BITS = {("f", 8): 64, ("f", 4): 64, ("f", 2): 1, ("u", 2): 1}  # of a float; bf16 is held as its bits
+
+
+class Race(MemoryFault):
+    """Two programs meet at an element, one of them writes, and nothing orders them."""
+
+
+@dataclass
+class _Marks:
+    """Of one tensor's memory, a number for each `unit` bytes. writer: epoch of the last write, negative where it was an
+    atomic; reader: epoch of the first plain read; node: the last release. 0 is nothing, None nothing yet."""
+
+    size: int
+    unit: int
+    writer: NDArray | None = None
+    reader: NDArray | None = None
+    node: NDArray | None = None
+    pending: list[tuple[NDArray, NDArray | None, int, int]] = field(default_factory=list)
+    waiting: int = 0
+
+    def of(self, name: str, itemsize: int) -> NDArray:
+        """By elements of that many bytes: [elements], or [elements, units]."""
+        if itemsize < self.unit:
+            for known in ("writer", "reader", "node"):
+                if (array := getattr(self, known)) is not None:
+                    setattr(self, known, np.repeat(array, self.unit // itemsize))
+            self.unit = itemsize
+        array = getattr(self, name)
+        if array is None:
+            array = np.zeros(-(-self.size // self.unit), np.int32)
+            setattr(self, name, array)
+        if itemsize == self.unit:
+            return array
+        units = itemsize // self.unit
+        return array[: array.size // units * units].reshape(-1, units)
+
+
+class Order:
+    """What the programs of one launch have done so far, and what each of them knows of the others."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """A launch."""
+        self._marks: dict[Region, _Marks] = {}
+        self._programs: list[tuple[int, ...]] = []
+        self._program_of = [0]  # of each epoch
+        self._first = self._epoch = 0  # of the program that runs
+        self._nodes: list[tuple[int, list[int]]] = [(0, [])]  # (epoch that it ends, those that it comes after)
+        self._node = 0  # all that the program knows of others
+        self._known: dict[int, int] | None = {}  # program -> its last epoch that is known
+
+    def program(self, place: tuple[int, ...]) -> None:
+        """The next program of the launch runs from now on."""
+        self._programs.append(place)
+        self._next_epoch()
+        self._first, self._node, self._known = self._epoch, 0, {}
+
+    def _next_epoch(self) -> None:
+        self._epoch += 1
+        self._program_of.append(len(self._programs) - 1)
+
+    # What programs do: `index` are the elements' places in the memory of `region`, of those where `mask` is true.
+
+    def read(self, region: Region, index: NDArray, mask: NDArray | None, itemsize: int) -> None:
+        marks = self._of(region, itemsize)
+        if marks.writer is not None:
+            at = index if mask is None else index[mask]
+            written = marks.of("writer", itemsize)[at]
+            self._insist(written, None, at, itemsize, "reads what program {} has written")
+        if marks.reader is not None:
+            self._note(marks, index, mask, itemsize, self._epoch)
+            return
+        marks.pending.append((index, mask, itemsize, self._epoch))
+        marks.waiting += index.size
+        if marks.waiting > _PENDING:
+            self._fold(marks)
+
+    def write(self, region: Region, elements: NDArray, index: NDArray, mask: NDArray | None, values: NDArray) -> None:
+        """Before it happens."""
+        itemsize = elements.itemsize
+        marks = self._of(region, itemsize)
+        at, new = (index, values) if mask is None else (index[mask], values[mask])
+        if len(self._programs) > 1:
+            seen = [(marks.of("writer", itemsize)[at], "writes where program {} has written another value")]
+            if self._fold(marks):
+                seen.append((marks.of("reader", itemsize)[at], "writes what program {} has read"))
+            if any(self._foreign(epochs).any() for epochs, _ in seen):
+                same = _alike(elements[at], new)
+                for epochs, said in seen:
+                    self._insist(epochs, same, at, itemsize, said)
+        marks.of("writer", itemsize)[at] = self._epoch
+
+    def atomic(
+        self, region: Region, index: NDArray, mask: NDArray | None, itemsize: int, gets: bool, gives: bool
+    ) -> None:
+        """An atomic, before it happens. gets: it acquires; gives: it releases."""
+        marks = self._of(region, itemsize)
+        at = index if mask is None else index[mask]
+        nodes = marks.of("node", itemsize)
+        before = [int(n) for n in np.unique(nodes[at]) if n] if gets or gives else []
+        if gets or gives:
+            self._nodes.append((self._epoch if gives else 0, [self._node, *before]))
+            node = len(self._nodes) - 1
+            if gets:
+                self._node, self._known = node, None
+            if gives:
+                nodes[at] = node
+        plain = np.maximum(marks.of("writer", itemsize)[at], 0)
+        self._insist(plain, None, at, itemsize, "changes by an atomic what program {} has written by a plain store")
+        if self._fold(marks):
+            seen = marks.of("reader", itemsize)[at]
+            self._insist(seen, None, at, itemsize, "changes by an atomic what program {} has read plainly")
+        marks.of("writer", itemsize)[at] = -self._epoch
+        self._next_epoch()
+
+    def acquire(self, region: Region, index: NDArray, mask: NDArray | None, itemsize: int) -> None:
+        """A volatile or atomic read."""
+        marks = self._of(region, itemsize)
+        at = index if mask is None else index[mask]
+        if marks.writer is not None:
+            plain = np.maximum(marks.of("writer", itemsize)[at], 0)
+            self._insist(plain, None, at, itemsize, "reads what program {} has written by a plain store")
+        if marks.node is not None:
+            before = [int(n) for n in np.unique(marks.of("node", itemsize)[at]) if n]
+            self._nodes.append((0, [self._node, *before]))
+            self._node, self._known = len(self._nodes) - 1, None
+
+    # Who knows what
+
+    def _of(self, region: Region, itemsize: int) -> _Marks:
+        if region not in self._marks:
+            self._marks[region] = _Marks(region[1] - region[0], itemsize)
+        return self._marks[region]
+
+    def _note(self, marks: _Marks, index: NDArray, mask: NDArray | None, itemsize: int, epoch: int) -> None:
+        at = index if mask is None else index[mask]
+        seen = marks.of("reader", itemsize)
+        there = seen[at]
+        seen[at] = np.where(there == 0, epoch, there)
+
+    def _fold(self, marks: _Marks) -> bool:
+        """Reads become marks: from now on it matters whose they were. Whether there are any."""
+        for index, mask, itemsize, epoch in marks.pending:
+            self._note(marks, index, mask, itemsize, epoch)
+        marks.pending, marks.waiting = [], 0
+        return marks.reader is not None
+
+    def _foreign(self, epochs: NDArray) -> NDArray:
+        """Which are other programs' than the one that runs."""
+        past = np.abs(epochs)
+        return (past > 0) & (past < self._first)
+
+    def _insist(self, epochs: NDArray, same: NDArray | None, at: NDArray, itemsize: int, said: str) -> None:
+        """Raises Race where an epoch is another program's that this one knows nothing of. same: where it is none."""
+        foreign = self._foreign(epochs)
+        if same is not None:
+            foreign &= ~(same if same.ndim == foreign.ndim else same[..., None])
+        if not foreign.any():
+            return
+        known = self._all_known()
+        for epoch in np.unique(np.abs(epochs[foreign])):
+            program = self._program_of[int(epoch)]
+            if known.get(program, 0) < epoch:
+                place = np.argwhere(foreign & (np.abs(epochs) == epoch))[0][: at.ndim]
+                element = int(at[tuple(place)])
+                raise Race(
+                    f"a race: it {said.format(self._programs[program])} in the same launch (element {element} of "
+                    f"{itemsize} {'byte' if itemsize == 1 else 'bytes'}), and no atomic orders the two; on a device "
+                    "they run in any order"
+                )
+
+    def _all_known(self) -> dict[int, int]:
+        if self._known is None:
+            self._known, seen, left = {}, {0}, [self._node]
+            while left:
+                node = left.pop()
+                if node in seen:
+                    continue
+                seen.add(node)
+                epoch, before = self._nodes[node]
+                program = self._program_of[epoch]
+                if epoch:
+                    self._known[program] = max(epoch, self._known.get(program, 0))
+                left += before
+        return self._known
+
+
+def _alike(old: NDArray, new: NDArray) -> NDArray:
+    """Where two values are the same but for the last bits of a float."""
+    near = _LAST_BITS.get((old.dtype.kind, old.itemsize))
+    if near is None:
+        return np.asarray(old == new)
+    signed = np.dtype(f"i{old.itemsize}")
+    bits = old.astype(old.dtype, order="C").view(signed), new.astype(old.dtype, order="C").view(signed)
+    with np.errstate(over="ignore"):
+        apart = np.abs(bits[0].astype(np.int64) - bits[1].astype(np.int64))
+    return np.asarray((apart <= near) | (old == new))
