@@ -22,8 +22,9 @@ demo: $(STAMP)
 	$(BIN)/avo evolve --target attention --hw b200
 	$(BIN)/avo report
 
+# A file of tests runs in one process, for its tests share what is dear to set up; `pytest` alone runs all in its own.
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in `avo.cli`; NumPy is not imported yet
+# As in the judge's workers; neither NumPy nor torch is imported yet. Products are small here: a second thread only
+# waits for the first, and takes as much of a processor to do so.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 GOLDEN = Path(__file__).parent / "golden"
 
