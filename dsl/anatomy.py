@@ -39,7 +39,8 @@ class Contraction:
     """`sum[inner](a * b)`: rows only in a, columns only in b, batch in both. Operand dtypes; "" where undeclared.
 
     tensors: which stored tensor each operand is; "" where it is computed, or read by position. loaded: whether it
-    comes from memory as it is, by position too.
+    comes from memory as it is, by position too. chained: whether a product goes into it. last: the axis along which
+    each lies, in memory or as it is computed.
     """
 
     batch: tuple[str, ...]
@@ -49,6 +50,8 @@ class Contraction:
     dtypes: tuple[str, str]
     tensors: tuple[str, str]
     loaded: tuple[bool, bool]
+    chained: tuple[bool, bool]
+    last: tuple[str, str]
     after_exp: bool  # an operand comes out of an exponential
 
     @property
@@ -94,6 +97,7 @@ class Anatomy:
     booleans: tuple[str, ...]
     collectives: tuple[str, ...]
     values: tuple[tuple[str, ...], ...]  # axes of every value, for the size of the largest tile
+    scans: tuple[tuple[tuple[str, ...], str], ...]  # axes of what a whole axis is scanned in, and that axis
     graph: Graph
 
     def batch(self) -> frozenset[str]:
@@ -166,6 +170,7 @@ def _anatomy(program: Program, kernel: int) -> Anatomy:
         booleans=tuple(n for n, t in graph.names.items() if t.dtype == "bool"),
         collectives=_unique(t.attr[0] for t in terms if t.op == "collective"),
         values=_values(terms, sums),
+        scans=_unique((t.axes, t.attr[1]) for t in scans if t.op == "scan" and not t.attr[2]),
         graph=graph,
     )
 
@@ -245,26 +250,43 @@ def contraction(t: Term, of_blocks: bool = False) -> Contraction | None:
     of_blocks: within a tile that lies in one block, so that a factor which is the same for the whole block has no fine
     axis (the weights of a grouped product); `after_exp` is not asked then.
     """
+    found = _factored(t, of_blocks)
+    if found is None:
+        return None
+    operands, a, b = found
+    left, right = (_own_axes(a), _own_axes(b)) if of_blocks else (a.axes, b.axes)
+    after = not of_blocks and any(x.op == "map" and x.attr in ("exp", "exp2") for f in operands for x in f.walk())
+    return Contraction(
+        batch=tuple(x for x in left if x in right and x not in t.attr[1]),
+        rows=tuple(x for x in left if x not in right),
+        columns=tuple(x for x in right if x not in left),
+        inner=tuple(t.attr[1]),
+        dtypes=(_declared(a), _declared(b)),
+        tensors=(_stored(a), _stored(b)),
+        loaded=(_loaded(a), _loaded(b)),
+        chained=(_chained(a), _chained(b)),
+        last=(_own_axes(a)[-1], _own_axes(b)[-1]),
+        after_exp=after,
+    )
+
+
+def _factored(t: Term, of_blocks: bool = False) -> tuple[list[Term], Term, Term] | None:
+    """All factors of what is summed, and the two that make it a contraction."""
     if t.op != "reduce" or t.attr[0] != "sum":
         return None
-    axes = t.attr[1]
-    inner = set(axes)
+    inner = set(t.attr[1])
     operands = [f for f in _factors(t.args[0]) if f.axes]
     full = [f for f in operands if inner <= set(f.axes)]
     for i, a in enumerate(full):
         for b in full[i + 1 :]:
             left, right = (_own_axes(a), _own_axes(b)) if of_blocks else (a.axes, b.axes)
-            rows = tuple(x for x in left if x not in right)
-            columns = tuple(x for x in right if x not in left)
-            if rows and columns:
-                batch = tuple(x for x in left if x in right and x not in inner)
-                after = not of_blocks and any(
-                    x.op == "map" and x.attr in ("exp", "exp2") for f in operands for x in f.walk()
-                )
-                dtypes, tensors = (_declared(a), _declared(b)), (_stored(a), _stored(b))
-                loaded = (_loaded(a), _loaded(b))
-                return Contraction(batch, rows, columns, tuple(axes), dtypes, tensors, loaded, after)
+            if set(left) - set(right) and set(right) - set(left):
+                return operands, a, b
     return None
+
+
+def _chained(term: Term) -> bool:
+    return not _loaded(term) and any(_factored(t) is not None for t in term.walk())
 
 
 def _values(terms: tuple[Term, ...], sums: list[Term]) -> tuple[tuple[str, ...], ...]:
