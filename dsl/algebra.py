@@ -327,6 +327,31 @@ def positive(term: Term) -> bool:
     return term.op == "map" and term.attr in ("*", "/", "+") and all(positive(a) for a in term.args)
 
 
+def nonnegative(term: Term) -> bool:
+    """Whether an integer is known not to be negative: what positions, lengths and booleans make."""
+    if term.op == "const":
+        return term.attr >= 0
+    if term.op in ("index", "extent", "ratio") or term.dtype == "bool":
+        return True
+    if term.op in ("cast", "refine"):
+        return nonnegative(term.args[0])
+    if term.op == "reduce":
+        return term.attr[0] == "argmax" or nonnegative(term.args[0])
+    if term.op != "map":
+        return False
+    known = [nonnegative(a) for a in term.args]
+    match term.attr:
+        case "+" | "*" | "//" | "min":
+            return all(known)
+        case "where":
+            return all(known[1:])
+        case "max":
+            return any(known)
+        case "%":
+            return known[1]
+    return term.attr in ("abs", "relu")
+
+
 def pull_scale(graph: Graph, term: Term, need_positive: bool) -> tuple[Term, Term | None]:
     """`term` as core * scale, with a scalar scale; through a mask that puts -inf (only if the scale is positive)."""
     if term.op == "map" and term.attr == "*":

@@ -218,9 +218,9 @@ def scalar_function(name: str, args: list[Any]) -> Any:
             return a * args[1]
         case "/":
             return np.divide(a, args[1])
-        case "//":
+        case "//" | "floor_div":
             return a // args[1]
-        case "%":
+        case "%" | "floor_mod":
             return a % args[1]
         case "==" | "!=" | "<" | "<=" | ">" | ">=":
             compare = {

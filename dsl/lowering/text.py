@@ -70,6 +70,8 @@ DEFINITIONS = {
     "    return tl.minimum(tl.maximum(tl.where(up, below + 1.0, below), -2147483648.0), 2147483520.0).to(tl.int32)",
     "multiplied": "    return a * b",
     "larger": "    return tl.maximum(a, b)",
+    "floor_div": "    return (a - floor_mod(a, b)) // b",
+    "floor_mod": "    # of b's sign, where Triton's % has a's\n    return (a % b + b) % b",
     "narrowed": "    return tl.minimum(tl.maximum(x, -128), 127).to(tl.int8)",
     "rank": "    # the place of each x among all, the largest first; equal ones by their index\n"
     "    before = (x[None, :] > x[:, None]) | ((x[None, :] == x[:, None]) & (i[None, :] < i[:, None]))\n"
@@ -86,10 +88,12 @@ DEFINITIONS = {
     "softplus": "    return tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))",
 }
 NEEDS = {
+    "floor_div": "floor_mod",
     "exp2_one_in_2": "exp2_polynomial", "exp2_one_in_4": "exp2_right_half", "exp2_one_in_8": "exp2_right_quarter",
     "exp2_right_quarter": "exp2_right_half", "exp2_right_half": "exp2_polynomial",
 }  # fmt: skip
-PARAMETERS = {"rank": "x, i", "multiplied": "a, b", "larger": "a, b"}  # of those that take more than x
+PARAMETERS = {"rank": "x, i"}  # of those that take more than x
+PARAMETERS |= dict.fromkeys(("multiplied", "larger", "floor_div", "floor_mod"), "a, b")
 LINE = 110
 
 

@@ -140,6 +140,8 @@ class Regions:
             "*",
             "//",
             "%",
+            "floor_div",
+            "floor_mod",
             "neg",
             "max",
             "min",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from dsl.algebra import NEUTRAL, bottomless, factors, finite, pull_scale
+from dsl.algebra import NEUTRAL, bottomless, factors, finite, nonnegative, pull_scale
 from dsl.syntax import Span
 from dsl.terms import FLOATS, INTEGERS, Term
 from dsl.tile import DotAttr, Loop, Op, Value
@@ -14,6 +14,7 @@ from dsl.tiling.masks import Masks
 from dsl.tiling.regions import LOW_FLOATS, NotLowered, Pivot, Scope
 
 LOG2E = 1.4426950408889634
+FLOORED = {"//": "floor_div", "%": "floor_mod"}  # where an operand may be negative: machines round to zero
 # What a value goes by where no line of the program names it
 UNNAMED = {"exp": "p", "exp2": "p", "abs": "size", "-": "diff", "*": "scaled", "/": "ratio", "+": "added"}
 LOWEST = -3.4028234663852886e38  # stands for -inf as a maximum where a mask may hide everything
@@ -144,6 +145,8 @@ class Values(Masks):
         if self.share and function in ("exp", "exp2") and args[0].dims:
             exponent = args[0] if function == "exp2" else self.map("*", args[0], self.const(LOG2E))
             return self.power(exponent, self.title(t, "p"), below=False)
+        if function in FLOORED and not (nonnegative(t.args[0]) and (nonnegative(t.args[1]) or t.args[1].op == "param")):
+            function = FLOORED[function]
         if function == "softdiv":
             function = "/"
             weights = [x for x in t.args[1].walk() if x.op == "map" and x.attr == "exp"]

@@ -128,6 +128,11 @@ FOUND: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "in x[r c] f32\nout y[r c] i32, z[r c] bool\ny = i32(x * 4 + 0.5)\nz = bool(floor(x))\n",
         {"x": (4, 37)},
     ),
+    "quotients and rests of numbers below 0, which round down": (
+        "in x[r c] int8\nout y[r c] i32, z[r c] i32, u[r c] i32, v[r c] i32\ny = x // 5 * 10 + x % 5\n"
+        "z = x // 16 * 100 + x % 16\nu = (r - c) // 3 * 10 + (r - c) % 3\nv = x[((r - 3) % R) (c % 7 - 2)]\n",
+        {"x": (5, 37)},
+    ),
 }
 
 
