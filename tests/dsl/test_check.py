@@ -148,11 +148,11 @@ def test_every_rule_is_shown_once() -> None:
 def test_shared_memory_is_rejected_before_compiling() -> None:
     source = example("attention").replace("m=128 n=64", "m=256 n=128").replace("stages=2", "stages=4")
     (found,) = check(parse(source), hardware("b200"), SIZES)
-    assert found.message == "tile m=256 n=128 stages=4 needs 320 KiB of shared memory; b200 has 227 KiB"
+    assert found.message == "tile m=256 n=128 stages=4 needs 321 KiB of shared memory; b200 has 227 KiB"
     assert found.fix == "stages=2 fits"
     assert found.render(source, "attention.avo") == (
         "attention.avo:11:1: error[shared-memory]: "
-        "tile m=256 n=128 stages=4 needs 320 KiB of shared memory; b200 has 227 KiB\n"
+        "tile m=256 n=128 stages=4 needs 321 KiB of shared memory; b200 has 227 KiB\n"
         "    tile m=256 n=128\n"
         "    ^^^^^^^^^^^^^^^^\n"
         "  fix: stages=2 fits"
