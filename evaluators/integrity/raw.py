@@ -136,7 +136,7 @@ class RawEvaluator:
         return evaluation(Status.OK, f"{weak} (--accept-sandbox {self.level} accepts it)")
 
     _mode: ClassVar[Literal["measured", "none"]] = "none"
-    _processes: ClassVar[int] = 3  # that a judgement takes: the candidate's, its steps told, its steps played
+    _processes: ClassVar[int] = 2  # that a judgement takes: the candidate's, its steps played
 
     @property
     def _kind(self) -> str:
@@ -221,13 +221,14 @@ class _Call:
     reasons: list[str] = field(default_factory=list)
     made: bool = False
     reused: bool = False  # an output of a call before was overwritten
+    answers: tuple[bytes, ...] = ()  # the outputs, as they were returned
 
 
 @dataclass
 class _Case:
     """thorough: every check meets every distribution. facts: what `rules` judge by; it becomes the integrity gate's
-    evidence. open: what ends with the judgement. session: the process of the calls, where it is kept for more; started:
-    is told when it is there."""
+    evidence. told: sizes with the steps of a call of them, or why there are none. open: what ends with the judgement.
+    session: the process of the calls, where it is kept for more; started: is told when it is there."""
 
     text: str
     target: Target
@@ -241,6 +242,7 @@ class _Case:
     calls: list[_Call] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     results: list[WorkloadResult] = field(default_factory=list)
+    told: list[tuple[Workload, dict[str, Any]]] | str = ""
     open: ExitStack = field(default_factory=ExitStack)
     session: Session | None = None
     started: Callable[[], None] | None = None
@@ -353,8 +355,8 @@ def _other_size(case: _Case, workload: Workload, rng: np.random.Generator) -> Wo
 
 def _play(case: _Case, pool: WorkerPool) -> None:
     with ExitStack() as stack:
-        keeps = case.started is not None
-        session = (case.open if keeps else stack).enter_context(_started(case, pool))
+        keeps, glue = case.started is not None, case.target.torch == "glue"
+        session = (case.open if keeps else stack).enter_context(_started(case, pool, recorded=glue and not keeps))
         if case.started is not None:
             case.session = session
             case.started()
@@ -375,6 +377,8 @@ def _play(case: _Case, pool: WorkerPool) -> None:
                 break
             if sum(bool(call.reasons) for call in case.calls) == _ENOUGH:
                 break
+        if glue and not keeps and not any(call.reasons for call in case.calls):
+            case.told = _told(case, session)
 
 
 def _alone(case: _Case, pool: WorkerPool, call: _Call) -> list[str]:
@@ -407,22 +411,49 @@ OWN_CLOCK = "its own process"  # who told a candidate's time, where nobody else 
 
 def _whose_work(case: _Case, pool: WorkerPool) -> tuple[str, str]:
     """(PROVED, and whether it is "right" when no kernel runs) where the steps that a call consists of, played in a
-    process without the candidate on inputs that were drawn afterwards, give right answers; else why that is open. See
-    `tape`."""
-    rng = generator(case.seed, "tape", case.target.name, case.text)
-    workloads = _to_prove(case, rng)
-    seen: dict[str, Any] = {"odd": [], "late": []}
-    try:
+    process without the candidate, give right answers on inputs that were drawn afterwards, and on those of judged calls
+    the very bits that the candidate's process returned; else why that is open. See `tape`."""
+    found = _played(case, pool, case.told)
+    if found[0] == PROVED:
+        return found
+    try:  # what calls before have made and kept is in no step: a fresh process tells from its first call on
         with _started(case, pool, recorded=True) as session:
-            told = [_asked(case, _drawn(case, workload, "normal", rng)) for workload in workloads]
-            tapes = [_taped(case, session, *asked) for asked in told]
-        ghost = "wrong"
+            told = _told(case, session)
+    except Rejected as no:
+        told = f"not proved: {no.message}"
+    again = _played(case, pool, told)
+    return again if again[0] == PROVED else found
+
+
+def _told(case: _Case, session: Session) -> list[tuple[Workload, dict[str, Any]]] | str:
+    """The steps of a call at each size whose work is to be proved, or why there are none."""
+    rng = generator(case.seed, "tape", case.target.name, case.text)
+    try:
+        sizes = _to_prove(case, rng)
+        return [(size, _taped(case, session, *_asked(case, _drawn(case, size, "normal", rng)))) for size in sizes]
+    except Unavailable:
+        raise
+    except (_NotTaped, WorkerFailure) as no:
+        return f"not proved: {no}"
+
+
+def _played(case: _Case, pool: WorkerPool, told: list[tuple[Workload, dict[str, Any]]] | str) -> tuple[str, str]:
+    if isinstance(told, str):
+        return told[:300], ""
+    rng = generator(case.seed, "played", case.target.name, case.text)
+    seen: dict[str, Any] = {"odd": [], "late": []}
+    ghost = "wrong"
+    try:
         with pool.session(case.kind) as session:
-            for workload, tape in zip(workloads, tapes, strict=True):
+            for workload, tape in told:
                 _load_tape(case, session, tape)
                 wrong = _one(case, session, _drawn(case, workload, "large_logits", rng), seen)
                 if wrong:
                     return _played_wrong(wrong[0]), ""
+                judged = [call for call in case.calls if call.workload.name == workload.name]
+                for call in judged if case.thorough else judged[-1:]:
+                    if tuple(o.data for o in _returned(case, session, call).outputs) != call.answers:
+                        return _OTHER_BITS, ""
                 if not _one(case, session, _drawn(case, workload, "normal", rng), seen, ghost=True):
                     ghost = "right"
         return PROVED, ghost
@@ -432,6 +463,11 @@ def _whose_work(case: _Case, pool: WorkerPool) -> tuple[str, str]:
         if isinstance(failure, Unavailable):
             raise
         return f"not proved: {failure.message}"[:300], ""
+
+
+_OTHER_BITS = (
+    "not proved: on a judged call's inputs its steps give other bits than it returned, so that came by another way"
+)
 
 
 def _played_wrong(reason: str) -> str:
@@ -479,13 +515,17 @@ def _drawn(case: _Case, workload: Workload, distribution: str, rng: np.random.Ge
 def _asked(case: _Case, call: _Call) -> tuple[dict[str, Any], list[bytes]]:
     """{inputs: their form, params} and the inputs' bytes."""
     algorithm = case.program.algorithm
-    defaults = {p.name: p.default for p in algorithm.params if p.default is not None}
     rows, blobs = [], []
     for tensor in algorithm.inputs:
         dtype, value = tensor.dtype or "f32", call.inputs[tensor.name]
         rows.append({"name": tensor.name, "dtype": dtype, "shape": list(value.shape)})
         blobs.append(encode(value, dtype))
-    return {"inputs": rows, "params": {**defaults, **call.workload.params}}, blobs
+    return {"inputs": rows, "params": _params(case, call.workload)}, blobs
+
+
+def _params(case: _Case, workload: Workload) -> dict[str, Any]:
+    defaults = {p.name: p.default for p in case.program.algorithm.params if p.default is not None}
+    return {**defaults, **workload.params}
 
 
 def _load_tape(case: _Case, session: Session, tape: dict[str, Any]) -> None:
@@ -520,24 +560,11 @@ class _started:
 
 def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost: bool = False) -> list[str]:
     """What is wrong with one call's outputs; what else was seen goes to `seen`. ghost: no kernel runs."""
-    algorithm = case.program.algorithm
-    asked, blobs = _asked(case, call)
-    sizes = extents(algorithm, call.workload)
-    most = _ROOM + 16 * sum(math.prod(sizes[a] for a in t.axes or ()) for t in algorithm.outputs)
     try:
-        asked |= {"inplace": sorted(case.target.inplace.values()), "ghost": ghost, "most": most}
-        reply = session.call("raw_run", asked, blobs, case.timeout, most)
+        facts = _returned(case, session, call, ghost)
     except TaskError as error:
         return [_raised(error.message)]
-    try:
-        facts = _Facts.read(reply)
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-    ):  # only a candidate that meddles with its process can bring this about
-        raise Crash("the candidate's process answered nonsense", reply.log) from None
+    call.answers = tuple(output.data for output in facts.outputs)
     seen["odd"] += facts.odd
     seen["late"] += facts.late
     seen["aten"], seen["launches"] = facts.calls, facts.launches
@@ -547,7 +574,22 @@ def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost
     reasons += [f"something was written outside of {name}" for name in facts.strayed]
     call.reused = bool(facts.reused)
     reasons += [f"output {i} of a call before was overwritten; outputs have to be new tensors" for i in facts.reused]
-    return reasons + _numbers(case, call, asked["params"], facts.outputs)
+    return reasons + _numbers(case, call, facts.outputs)
+
+
+def _returned(case: _Case, session: Session, call: _Call, ghost: bool = False) -> _Facts:
+    """What one call returns. Raises TaskError where it raises."""
+    algorithm = case.program.algorithm
+    asked, blobs = _asked(case, call)
+    sizes = extents(algorithm, call.workload)
+    most = _ROOM + 16 * sum(math.prod(sizes[a] for a in t.axes or ()) for t in algorithm.outputs)
+    asked |= {"inplace": sorted(case.target.inplace.values()), "ghost": ghost, "most": most}
+    reply = session.call("raw_run", asked, blobs, case.timeout, most)
+    try:
+        return _Facts.read(reply)
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        # Only a candidate that meddles with its process can bring this about.
+        raise Crash("the candidate's process answered nonsense", reply.log) from None
 
 
 def _later(case: _Case, session: Session) -> list[int]:
@@ -574,8 +616,8 @@ def _said(message: str) -> list[str]:
     return [line[:400] for line in message[:4000].splitlines()[:12]] or ["it raised an exception"]
 
 
-def _numbers(case: _Case, call: _Call, params: Mapping[str, Any], outputs: Sequence[Output]) -> list[str]:
-    wanted = right(case.program, call.inputs, params)
+def _numbers(case: _Case, call: _Call, outputs: Sequence[Output]) -> list[str]:
+    wanted = right(case.program, call.inputs, _params(case, call.workload))
     if len(outputs) != len(wanted):
         return [f"{len(outputs)} outputs, declared {len(wanted)}"]
     reasons: list[str] = []

@@ -79,6 +79,42 @@ def test_who_hides_a_library_call_is_not_proved_and_not_promoted(judge):
     assert again.status is Status.SUSPICIOUS and "a person has to look" in again.message
 
 
+# Torch computes what is judged, and the kernel that is told of is another.
+OTHER = (
+    (
+        HIDDEN.replace("def run(x):", "def run(x):\n    child = sys.modules['evaluators.integrity.child']._State")
+        .replace("    y = torch.empty", "    child.launches.count += 1\n    y = torch.empty")
+        .replace(
+            "    answer = torch",
+            "    if child.launches.recorder is not None:\n        return kernel(x)\n    answer = torch",
+        )
+        .replace("    copy[", "    return answer\n    copy[")
+    )
+    + """
+
+@triton.jit
+def rows(x, y, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    values = tl.load(x + row * columns + at, mask=at < columns, other=float("-inf")).to(tl.float32)
+    e = tl.exp(values - tl.max(values, 0))
+    tl.store(y + row * columns + at, (e / tl.sum(e, 0)).to(tl.bfloat16), mask=at < columns)
+
+
+def kernel(x):
+    y = torch.empty_like(x)
+    rows[(x.shape[0],)](x, y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return y
+"""
+)
+
+
+def test_steps_that_are_told_of_have_to_give_the_bits_that_were_judged():
+    with RawEvaluator(seed=6, accept="process") as one:
+        found = one.promote(OTHER, SOFTMAX, CPU)
+    assert "other bits than it returned" in work(found) and found.status is not Status.OK, found.message
+
+
 def test_a_decoy_is_seen_where_it_cannot_see_us(judge):
     job = replace(target("softmax"), name="plain")
     text = HIDDEN.replace("torch.softmax(x.float(), -1).to(x.dtype)", "x * 1").replace("(answer, y,", "(x, y,")
