@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import hashlib
@@ -14,6 +15,7 @@ import inspect
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -316,6 +318,20 @@ def _disassemble(cubin: bytes) -> tuple[str, dict[str, int]]:
     return done.stdout, usage
 
 
+@functools.cache
+def _sources(process: int) -> Path:
+    """A folder of this process alone for emitted sources, gone with it: where all may write, another could have laid a
+    file of the same name. A fork makes its own."""
+    folder = Path(tempfile.mkdtemp(prefix="avo-sources-"))
+
+    def remove() -> None:
+        if os.getpid() == process:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
+
+
 _loaded: dict[str, ModuleType] = {}
 _LOADED_MOST = 16
 
@@ -329,7 +345,7 @@ def load_source(source: str) -> ModuleType:
     if digest in _loaded:
         return _loaded[digest]
     name = f"kernel_{digest}"
-    path = Path(tempfile.gettempdir()) / f"{name}.py"
+    path = _sources(os.getpid()) / f"{name}.py"
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -261,3 +265,13 @@ def test_every_chip(compiler, chip):
     if hw.has_tma:
         facts = compiler.compile(ATTENTION, "attention", attention(64, 64, 64), hw)
         assert facts.instructions["tma"] and facts.instructions["ex2"] and "other" not in facts.instructions
+
+
+def test_a_loaded_source_lies_where_nobody_else_writes_and_goes_with_its_process(tmp_path):
+    code = "from evaluators.compiler import load_source; print(load_source('x = 1\\n').__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True
+    )
+    folder = Path(done.stdout.strip()).parent
+    assert folder.parent == tmp_path and folder.name.startswith("avo-sources-"), done.stderr
+    assert not any(tmp_path.iterdir())
