@@ -170,11 +170,20 @@ def _dtype(dtype: str, at: Span, known: tuple[str, ...], found: list[Diagnostic]
                 f"`{dtype}` is no dtype",
                 at,
                 legal=" ".join(known),
-                fix=_DTYPE_HABITS.get(dtype, nearest(dtype, known)),
+                fix=_PACKED.get(dtype) or _meant(dtype, known),
             )
         )
 
 
+def _meant(dtype: str, known: tuple[str, ...]) -> str:
+    habit = _DTYPE_HABITS.get(dtype, dtype)
+    habit = "int" if habit == "i32" and "i32" not in known else habit  # of a param
+    return habit if habit in known else nearest(dtype, known)
+
+
+_FOUR_BITS = "int8 holds two, of w[n j] with axis j = k // 2: where(k % 2 == 0, w % 16, w // 16 % 16)"
+_PACKED = dict.fromkeys(("int4", "uint4", "i4", "u4"), _FOUR_BITS)
+_PACKED |= dict.fromkeys(("uint8", "u8"), "int8; w % 256 is the byte without its sign")
 _DTYPE_HABITS = {
     "float32": "f32",
     "float": "f32",
@@ -193,11 +202,12 @@ _DTYPE_HABITS = {
     "s8": "int8",
     "int": "i32",
     "int32": "i32",
+    "int64": "i32",
+    "i64": "i32",
+    "long": "i32",
     "boolean": "bool",
     "float64": "f64",
     "double": "f64",
-    "i32": "int",
-    "i64": "int",
     "f64": "f32",
     "f16": "f32",
     "bf16": "f32",
@@ -255,6 +265,10 @@ def _statement(s: Statement, found: list[Diagnostic]) -> None:
             )
         else:
             message, fix = f"{len(s.targets)} names on the left; only `quantize` gives two results", "one name a line"
+            if isinstance(s.value, Call) and s.value.function in ("topk", "bottomk"):
+                chosen = s.value.function
+                message = f"`{chosen}` has one result, a bool that marks the chosen; neither values nor places in order"
+                fix = f"keep[r n] = {chosen}[n](x, k), then where(keep, x, 0.0)"
         found.append(Diagnostic("results", message, s.targets[0].span, fix=fix))
     found += _expression(s.value)
 

@@ -188,6 +188,14 @@ class _Elaborator(Expressions):
     def merged(self, target: Tensor) -> Tensor:
         """An output's axes and dtype may stand at its declaration, at its statement, or both alike."""
         declared = self.out.get(target.name)
+        if placed := [a for a in target.axes or () if a in self.graph.tensors]:
+            self.error(
+                "write-by-position",
+                f"`{placed[0]}` is a tensor, and the left side names axes: nothing is written by position",
+                target.span,
+                fix=f"gather what belongs to each place: {target.name}[v d] = sum[t](where({placed[0]} == v, x, 0.0))",
+            )
+            raise Stop
         if declared is None:
             return target
         for what, mine, theirs in (("axes", target.axes, declared.axes), ("dtype", target.dtype, declared.dtype)):

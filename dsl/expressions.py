@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from dsl.diagnostics import Diagnostic, nearest
+from dsl.habits import FUNCTIONS_ELSEWHERE
 from dsl.syntax import Algorithm, AxisIn, Binary, Bool, Call, Expr, Name, Number, Read, Span, Unary
 from dsl.terms import BLOCK_DTYPES, DTYPES, INTEGERS, Graph, Term
 from dsl.wording import counted
@@ -107,7 +108,16 @@ class Expressions:
             return g.const(math.inf)
         known = (*g.names, *g.inputs, *g.axes, *(a.upper() for a in g.axes), *g.params)
         later = [t.name for s in self.algorithm.statements for t in s.targets]
-        if e.id in later:
+        own = any(t.name == e.id and t.span.line == e.span.line for s in self.algorithm.statements for t in s.targets)
+        if own:
+            self.error(
+                "used-before",
+                f"`{e.id}` is used in the line that assigns it",
+                e.span,
+                fix="a new name for the new value; of recurrences there are runsum and runmax: "
+                "h[t] = a h[t-1] + x is exp(s) * runsum[t](x * exp(-s)), s[t] = runsum[t](log(a))",
+            )
+        elif e.id in later:
             self.error("used-before", f"`{e.id}` is used before it is assigned", e.span, fix="move its line up")
         else:
             self.unknown("name", e.id, known, e.span)
@@ -320,12 +330,13 @@ class Expressions:
 
     def unknown(self, what: str, name: str, known: tuple[str, ...], span: Span) -> None:
         near = nearest(name, known)
+        fix = FUNCTIONS_ELSEWHERE.get(name, "") if what == "function" else ""
         self.error(
             "unknown-" + what.split()[-1],
             f"unknown {what} `{name}`",
             span,
             legal=", ".join(dict.fromkeys(known)),
-            fix=f"`{near}`" if near else "",
+            fix=fix or (f"`{near}`" if near else ""),
         )
 
     def error(self, rule: str, message: str, span: Span, legal: str = "", fix: str = "") -> None:

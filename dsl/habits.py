@@ -173,6 +173,12 @@ def _bare(m: re.Match[str]) -> str | None:
     return m[2] if _module(m) == f"{m[2]}(x)" else None
 
 
+def _low_bits(m: re.Match[str]) -> str:
+    """A mask of the lowest bits is a rest."""
+    mask = int(m[1], 0) if m[1][:2] in ("0x", "0X") else int(m[1])
+    return f"% {mask + 1}" if mask & (mask + 1) == 0 else "x // 16 % 16 for four bits of x"
+
+
 _ASSIGNED = r"[A-Za-z_]\w*(?:\[[^\]]*\])?"
 
 # Earlier ones win where two match at one place.
@@ -236,6 +242,7 @@ HABITS = (
         lambda m: f"where({m[1].strip()}, {m[2].strip()}, {m[3].strip()})",
         "algorithm",
     ),
+    _habit(r"&\s*(0[xX][0-9a-fA-F]+|\d+)", "`&` is no operator", _low_bits, repair=_low_bits),
     _habit(r"&&?", "`{0}` is no operator", "and", exact=True),
     _habit(r"\|\|", "`||` is no operator", "or", exact=True),
     _habit(r"\|", "`|` is no operator", "or", "algorithm", exact=True),
@@ -244,6 +251,12 @@ HABITS = (
     _habit(r"\^\s*(\w*)", "`^` is no operator", "x * x for a power; x != y for exclusive or"),
     _habit(r"\blambda\b.*", "there are no functions of one's own", "write the expression where it is used"),
     _habit(r"<>", "`<>` is no operator", "!=", exact=True),
+    _habit(
+        r"(<<|>>)\s*(\d\d?)\b",
+        "`{1}` is no operator",
+        lambda m: f"{'*' if m[1] == '<<' else '//'} {2 ** int(m[2])}",
+        exact=True,
+    ),
     _habit(r"<<|>>", "`{0}` is no operator", "x * 2 or x // 2"),
     _habit(r"(//|[-+*/%])=", "`{0}`: every name is assigned once", _increment, "algorithm"),
     _habit(r":=|<-", "`{0}` does not assign", "=", "algorithm", exact=True),
@@ -356,6 +369,30 @@ HABITS = (
     ),
 )
 
+
+# Functions of other languages: what there is instead. A name in backticks takes the same arguments.
+_PRODUCT = "sum[k](a * b)"
+_CHANCE = "the language has no random numbers; let the mask be an input"
+_TURNED = "axes have names: nothing is turned or reshaped"
+_RANKED = "topk[n](x, k) marks the k largest; nothing is sorted"
+FUNCTIONS_ELSEWHERE = {
+    "amax": "`max`", "amin": "`min`", "maximum": "`max`", "minimum": "`min`", "swish": "`silu`", "cumsum": "`runsum`",
+    "cummax": "`runmax`", "clip": "`clamp`", "fabs": "`abs`", "logistic": "`sigmoid`", "select": "`where`",
+    "argmin": "argmax[n](-x)", "var": "mean[c](z * z), with z[r c] = x - mean[c](x)", "sort": _RANKED,
+    "argsort": _RANKED, "std": "sqrt(mean[c](z * z)), with z[r c] = x - mean[c](x)", "norm": "sqrt(sum[c](x * x))",
+    "logsumexp": "z + log(sum[n](exp(x - z))), with z[m] = max[n](x)",
+    "log_softmax": "x - z - log(sum[n](exp(x - z))), with z[m] = max[n](x)",
+    "cumprod": "exp(runsum[n](log(x)))", "runprod": "exp(runsum[n](log(x)))", "pow": "x * x, or exp2(a * log2(x))",
+    "power": "x * x, or exp2(a * log2(x))", "square": "x * x", "reciprocal": "1 / x", "log1p": "log(1 + x)",
+    "expm1": "exp(x) - 1", "ceil": "-floor(-x)", "round": "floor(x + 0.5)",
+    "trunc": "where(x < 0, -floor(-x), floor(x))",
+    "sign": "where(x > 0, 1.0, where(x < 0, -1.0, 0.0))", "dot": _PRODUCT, "matmul": _PRODUCT, "mm": _PRODUCT,
+    "bmm": _PRODUCT, "einsum": _PRODUCT, "transpose": _TURNED, "permute": _TURNED, "reshape": _TURNED, "view": _TURNED,
+    "trans": _TURNED, "arange": "the axis itself: n is the index", "gather": "table[id c] reads by position",
+    "scatter": "sum[t](where(id == v, x, 0.0)): a result is read together, never written by position",
+    "scatter_add": "sum[t](where(id == v, x, 0.0)): a result is read together, never written by position",
+    **dict.fromkeys(("dropout", "rand", "randn", "random", "bernoulli"), _CHANCE),
+}  # fmt: skip
 
 # What the first word of a line was meant to be.
 KEYWORDS = ("kernel", "rank", "in", "out", "axis", "param", "schedule")

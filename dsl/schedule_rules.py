@@ -180,7 +180,7 @@ def _stream(
             f"`stream {axis}`: it is reduced inside another reduction, not by the outer loop",
             at,
             legal,
-            f"`{legal.split(' | ')[0]}`" if legal else "",
+            f"`{legal.split(' | ')[0]}`" if legal else f"a kernel of its own for what sums over `{axis}`",
         )
     elif in_grid:
         yield Diagnostic(

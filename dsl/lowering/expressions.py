@@ -144,7 +144,9 @@ class Expressions(Page):
             return Text(f"~{args[0].at(ATOM)}", UNARY, out.dims, reads)
         if function == "neg":
             return Text(f"-{args[0].at(UNARY)}", UNARY, out.dims, reads)
-        if function in ("floor_div", "floor_mod") and args[1].source.isdigit():
+        if function in ("floor_div", "floor_mod") and out.dtype == "f32":
+            function += "_f32"
+        elif function in ("floor_div", "floor_mod") and args[1].source.isdigit():
             divisor = int(args[1].source)
             if divisor.bit_count() == 1:  # a shift and a mask round down
                 bits = f">> {divisor.bit_length() - 1}" if function == "floor_div" else f"& {divisor - 1}"

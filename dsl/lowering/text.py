@@ -72,6 +72,8 @@ DEFINITIONS = {
     "larger": "    return tl.maximum(a, b)",
     "floor_div": "    return (a - floor_mod(a, b)) // b",
     "floor_mod": "    # of b's sign, where Triton's % has a's\n    return (a % b + b) % b",
+    "floor_div_f32": "    return tl.floor((a - floor_mod_f32(a, b)) / b + 0.5)",
+    "floor_mod_f32": "    rest = a % b\n    return tl.where(rest * b < 0, rest + b, rest)",
     "narrowed": "    return tl.minimum(tl.maximum(x, -128), 127).to(tl.int8)",
     "rank": "    # the place of each x among all, the largest first; equal ones by their index\n"
     "    before = (x[None, :] > x[:, None]) | ((x[None, :] == x[:, None]) & (i[None, :] < i[:, None]))\n"
@@ -88,12 +90,13 @@ DEFINITIONS = {
     "softplus": "    return tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))",
 }
 NEEDS = {
-    "floor_div": "floor_mod",
+    "floor_div": "floor_mod", "floor_div_f32": "floor_mod_f32",
     "exp2_one_in_2": "exp2_polynomial", "exp2_one_in_4": "exp2_right_half", "exp2_one_in_8": "exp2_right_quarter",
     "exp2_right_quarter": "exp2_right_half", "exp2_right_half": "exp2_polynomial",
 }  # fmt: skip
 PARAMETERS = {"rank": "x, i"}  # of those that take more than x
-PARAMETERS |= dict.fromkeys(("multiplied", "larger", "floor_div", "floor_mod"), "a, b")
+PARAMETERS |= dict.fromkeys(("multiplied", "larger"), "a, b")
+PARAMETERS |= dict.fromkeys(("floor_div", "floor_mod", "floor_div_f32", "floor_mod_f32"), "a, b")
 LINE = 110
 
 

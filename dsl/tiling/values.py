@@ -14,10 +14,19 @@ from dsl.tiling.masks import Masks
 from dsl.tiling.regions import LOW_FLOATS, NotLowered, Pivot, Scope
 
 LOG2E = 1.4426950408889634
-FLOORED = {"//": "floor_div", "%": "floor_mod"}  # where an operand may be negative: machines round to zero
+FLOORED = {
+    "//": "floor_div",
+    "%": "floor_mod",
+}  # of floats, or where an operand may be negative: machines round to zero
 # What a value goes by where no line of the program names it
 UNNAMED = {"exp": "p", "exp2": "p", "abs": "size", "-": "diff", "*": "scaled", "/": "ratio", "+": "added"}
 LOWEST = -3.4028234663852886e38  # stands for -inf as a maximum where a mask may hide everything
+
+
+def _plain(t: Term) -> bool:
+    """Whether this quotient or rest is of integers that are not negative (a param as divisor is taken to be so)."""
+    a, b = t.args
+    return t.dtype in INTEGERS and nonnegative(a) and (nonnegative(b) or b.op == "param")
 
 
 class Values(Masks):
@@ -145,7 +154,7 @@ class Values(Masks):
         if self.share and function in ("exp", "exp2") and args[0].dims:
             exponent = args[0] if function == "exp2" else self.map("*", args[0], self.const(LOG2E))
             return self.power(exponent, self.title(t, "p"), below=False)
-        if function in FLOORED and not (nonnegative(t.args[0]) and (nonnegative(t.args[1]) or t.args[1].op == "param")):
+        if function in FLOORED and not _plain(t):
             function = FLOORED[function]
         if function == "softdiv":
             function = "/"

@@ -108,6 +108,11 @@ CASES = [
     ("nvfp4_linear", "warps 8", "warps 8", "a100"),
     ("attention_backward", "schedule gk gv", "schedule gk", "b200"),
     ("attention_backward", "tile m=64 n=128", "tile m=64 n=128 h=2", "b200"),
+    ("softmax", "softmax[c](x)", "cumsum[c](x)", "b200"),
+    ("softmax", "softmax[c](x)", "dropout(x, 0.1)", "b200"),
+    ("layernorm", "rsqrt(mean[c](z * z)", "rsqrt(var[c](x)", "b200"),
+    ("softmax", "softmax[c](x)", "y[(r - 1) c] * 0.5 + x", "b200"),
+    ("cross_entropy", "loss = z", "loss[t] = z", "b200"),
 ]
 
 

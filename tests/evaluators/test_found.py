@@ -133,6 +133,10 @@ FOUND: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "z = x // 16 * 100 + x % 16\nu = (r - c) // 3 * 10 + (r - c) % 3\nv = x[((r - 3) % R) (c % 7 - 2)]\n",
         {"x": (5, 37)},
     ),
+    "quotients and rests of floats": (
+        "in x[r c] f32\nout y[r c] f32, z[r c] f32\ny = x // 0.75 + (x + 9) // 1.5\nz = x % 0.75 + x % -1.25\n",
+        {"x": (5, 37)},
+    ),
 }
 
 

@@ -190,7 +190,7 @@ def _tile(program: Any, hw: Any, case: Any) -> Any:
 def _catcher(fault: str, pool: WorkerPool) -> int | None:
     """The first program that shows the fault, or None."""
     plant = IN_THE_TILE_PROGRAM.get(fault) or IN_THE_SOURCE[fault]
-    in_the_lowering = plant.__name__ == "plant"
+    in_the_lowering = fault in IN_THE_TILE_PROGRAM or plant.__name__ == "plant"
 
     def run(program: Any, hw: Any, case: Any) -> Any:
         if fault in IN_THE_TILE_PROGRAM:
