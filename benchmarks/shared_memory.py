@@ -43,6 +43,7 @@ OTHERS: dict[str, dict[str, int]] = {
     "grouped_gemm": {"t": 256, "e": 4},
     "gemm": {"m": 4096, "n": 4096, "k": 4096},
     "linear_cross_entropy": {"r": 512, "c": 1024, "v": 4096},
+    "paged_attention": {"p": 256, "s": 16, "t": 64},
     "sla": {"f": 128},
 }
 

@@ -93,6 +93,30 @@ def linear_attention(q, k, v):
     return {"o": s.masked_fill(_distance(s) > 0, 0.0) @ v}
 
 
+def decay_attention(q, k, v, f):
+    """Token by token."""
+    state, rows = torch.zeros(*q.shape[:2], q.shape[-1], v.shape[-1], dtype=q.dtype), []
+    for t in range(q.shape[2]):
+        state = state * F.sigmoid(f[:, :, t, None, None]) + k[:, :, t, :, None] * v[:, :, t, None]
+        rows.append((q[:, :, t, None] @ state)[:, :, 0])
+    return {"o": torch.stack(rows, 2)}
+
+
+def int4_linear(x, w, scale, zero):
+    w = w.long()
+    w4 = torch.stack((w & 15, w >> 4 & 15), -1).flatten(-2)
+    group = torch.arange(w4.shape[-1]) // 128
+    return {"y": x @ ((w4 - zero[:, group]) * scale[:, group]).T}
+
+
+def paged_attention(q, k, v, page, length):
+    rows = []
+    for at, n, row in zip(page, length, q, strict=True):
+        keys, values = (t[at].flatten(0, 1)[:n].transpose(0, 1)[None] for t in (k, v))
+        rows.append(attention(row[None, :, None], keys, values)["o"][0, :, 0])
+    return {"o": torch.stack(rows)}
+
+
 def sla(q, k, v, w):
     n = k.shape[2]
 
@@ -162,6 +186,9 @@ REFERENCES: dict[str, Example] = {
     "batched_gemm": Example(lambda a, w: {"y": (a @ w.mT).relu()}, {"a": (3, 33, 70), "w": (3, 41, 70)}),
     "conv2d": Example(conv2d, {"x": (2, 9, 13, 40), "w": (3, 3, 40, 24), "bias": (24,)}),
     "cross_entropy": Example(cross_entropy, {"x": (5, 333), "t": (5,)}, below={"t": 333}),
+    "decay_attention": Example(
+        decay_attention, {"q": (2, 2, 150, 16), "k": (2, 2, 150, 16), "v": (2, 2, 150, 8), "f": (2, 2, 150)}
+    ),
     "decode_queue": Example(
         decode_queue, {"x": (3, 12), "w": (12,), "up": (12, 20), "gate": (12, 20), "down": (20, 12)}, lowers=False
     ),
@@ -175,6 +202,7 @@ REFERENCES: dict[str, Example] = {
     "int8_gemm": Example(
         lambda a, sa, b, sb: {"c": a @ b.T * sa[:, None] * sb}, {"a": (33, 70), "sa": (33,), "b": (41, 70), "sb": (41,)}
     ),
+    "int4_linear": Example(int4_linear, {"x": (5, 256), "w": (19, 128), "scale": (19, 2), "zero": (19, 2)}),
     "layernorm": Example(
         lambda x, w, bias: {"y": F.layer_norm(x, (x.shape[-1],), w, bias)}, {"x": (5, 70), "w": (70,), "bias": (70,)}
     ),
@@ -186,6 +214,11 @@ REFERENCES: dict[str, Example] = {
     "numa_attention": Example(attention, _SAME_HEADS),
     "nvfp4_linear": Example(
         lambda x, w, ws: {"y": x @ w.T * ws}, {"x": (9, 70), "w": (11, 70), "ws": ()}, lowers=False
+    ),
+    "paged_attention": Example(
+        paged_attention,
+        {"q": (3, 4, 16), "k": (9, 8, 2, 16), "v": (9, 8, 2, 8), "page": (3, 10), "length": (3,)},
+        below={"page": 9, "length": 81},
     ),
     "rmsnorm": Example(lambda x, w: {"y": rms(x, w)}, {"x": (5, 70), "w": (70,)}),
     "rope": Example(rope, {"x": (2, 21, 3, 8), "cs": (21, 8), "sn": (21, 8)}),
