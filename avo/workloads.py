@@ -102,12 +102,13 @@ def job(name: str, given: Iterable[str | Mapping[str, Scalar]] = (), run: bool =
 def retarget(target: Target, given: Iterable[str | Mapping[str, Scalar]]) -> Target:
     """The target with these public workloads instead of its own; the same one where none is given.
 
-    A word without `=` is the name of a set of the target, which brings its hidden sizes and its checks. Raises
-    UserMistake.
+    A word without `=` is the name of a set of the target, which brings its hidden sizes, its checks, and what may be
+    changed there. Raises UserMistake.
     """
     sizes: dict[str, Workload] = {}
     hidden: dict[str, Workload] = {}
     checks: dict[str, Workload] = {}
+    opens = target.opens
     whole = True  # nothing but sets: then their hidden sizes are meant for all of it
     for item in given:
         if isinstance(item, str) and item.strip() and "=" not in item:
@@ -115,6 +116,7 @@ def retarget(target: Target, given: Iterable[str | Mapping[str, Scalar]]) -> Tar
             sizes |= {w.name: w for w in named.workloads}
             hidden |= {w.name: w for w in named.hidden}
             checks |= {w.name: w for w in named.checks}
+            opens = named.opens if named.opens != target.opens else opens
         else:
             one, whole = workload(item, target), False
             sizes.setdefault(one.name, one)
@@ -125,6 +127,7 @@ def retarget(target: Target, given: Iterable[str | Mapping[str, Scalar]]) -> Tar
         workloads=tuple(sizes.values()),
         hidden=tuple(hidden.values()) if whole else target.hidden,
         checks=tuple(checks.values()) or target.checks,
+        opens=opens,
     )
 
 

@@ -30,13 +30,15 @@ class WorkloadSet:
     """Other public sizes of the same job, chosen by name (`--workloads decode`).
 
     hidden, checks: for these sizes; where empty, hidden sizes are derived from `workloads` and the checks are the
-    target's own. summary: what kind of use has such sizes.
+    target's own. summary: what kind of use has such sizes. opens: what an agent may change there, if not what the
+    target says.
     """
 
     workloads: tuple[Workload, ...]
     hidden: tuple[Workload, ...] = ()
     checks: tuple[Workload, ...] = ()
     summary: str = ""
+    opens: Literal["schedule", "numerics", "all"] | None = None
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,11 @@ class Target:
     sets: Mapping[str, WorkloadSet] = field(default_factory=dict)
 
     def chosen(self, name: str) -> Target:
-        """The target with the public, hidden and check sizes of one of its sets. Raises TargetError for no such set."""
+        """The target with the public, hidden and check sizes of one of its sets, and what it opens there. Raises
+        TargetError for no such set."""
         if name not in self.sets:
             known = ", ".join(self.sets) or "none"
             raise TargetError(f"target {self.name} has no set of workloads '{name}'; it has: {known}")
         one = self.sets[name]
-        return replace(self, workloads=one.workloads, hidden=one.hidden, checks=one.checks or self.checks)
+        checks, opens = one.checks or self.checks, one.opens or self.opens
+        return replace(self, workloads=one.workloads, hidden=one.hidden, checks=checks, opens=opens)

@@ -43,6 +43,8 @@ class HeuristicAgent:
     """Deterministic under the run's seed. Never offers a program that the check rejects, nor one that was proposed
     before; it gives up where no other is left within reach.
 
+    Where the target opens its algorithm, a sum that leaves the chip idle is first tried in blocks (`splitting`).
+
     Option `knobs`: knob name -> values; what it does not name stays as the seed program has it. Option `prediction`:
     false takes the arithmetic, the predicted shares of time and the previews away, to see what they are worth. Option
     `previews`: rounds of previews for a proposal, 0 for none. What the object keeps between calls only saves time: a
@@ -103,6 +105,9 @@ def _chosen(
     ranked = sorted(tried, key=lambda t: (-t.score, t.judged.k))
     parents = [t for t in ranked if t.score > 0][:PARENTS] or tried[-1:]
     stale = tried[-1].judged.k - parents[0].judged.k
+    for option in space.algorithms(tried[0]):  # no number makes up for a chip that is mostly idle
+        if option.key not in seen and space.legal(option.program, option.key):
+            return option
     crowded = _crowded(space, under_way)
     preview = _preview(space, brief, k, last)
     if preview is not None:
@@ -301,6 +306,7 @@ def _proposal(space: Space, option: Option, brief: Brief) -> Proposal:
         "grid": "; set together, by what the model expects",
         "idiom": "; they pay off together",
         "sampler": "; drawn by TPE",
+        "algorithm": "; a line of the algorithm, which the target opens",
     }
     cause = (answers[0].cause if answers else "") or found.bottleneck
     text = print_program(option.program)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from avo.agents import splitting
 from avo.agents.protocol import Brief, Judged
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ IDIOMS: tuple[Mapping[str, Value], ...] = (
 # Beside them where a row of sums is long: buffers leave room for few keys, unless each output that has this knob goes
 # without one. On an H200 at head dim 256 it is 1.12 of cuDNN, where 32 keys and a buffer are 0.86.
 LONG_ROWS: Mapping[str, Value] = {**_ROLES, "tile walked": 64, "hold out": "registers"}
+# Of the kernel that sums blocks of a long sum (`avo.agents.splitting`).
+BLOCKS: Mapping[str, Value] = {"load": "tma", "tile": 128, "tile walked": 64, "stream stages": 4, "warps": 4}
 
 
 def _words(value: Value) -> tuple[str, tuple[Value, ...]]:
@@ -102,7 +105,7 @@ class Option:
     key: str
     parent: Tried
     changes: Changes
-    source: str  # "edit", "grid", "idiom" or "sampler"
+    source: str  # "edit", "grid", "idiom", "sampler" or "algorithm"
 
 
 class Waiting(NamedTuple):
@@ -118,6 +121,7 @@ class Space:
     def __init__(self, brief: Brief) -> None:
         self.hw: Hardware = brief.hardware
         self.target = brief.target
+        self.opens = brief.opens
         self.options = dict(brief.options)
         given = brief.options.get("knobs")
         self.predicts = bool(brief.options.get("prediction", True))
@@ -137,7 +141,8 @@ class Space:
         self.found: dict[str, Evidence] = {}  # what each judged program's evidence says, by digest
 
     def serves(self, brief: Brief) -> bool:
-        return brief.hardware == self.hw and brief.target is self.target and dict(brief.options) == self.options
+        same = brief.hardware == self.hw and brief.target is self.target and brief.opens == self.opens
+        return same and dict(brief.options) == self.options
 
     def know(self, text: str, option: Option) -> None:
         """Spares parsing what was proposed when it comes back with its verdict."""
@@ -179,7 +184,10 @@ class Space:
             time = 1.0
             for i, kernel in enumerate(anatomies(program)):
                 time *= self._appraised(kernel, resolve(program, i, self.hw.arch, self.hw.name))
-            self._points[name] = Point(settings(program, self.hw), -math.log(time))
+            found: dict[str, Value] = dict(settings(program, self.hw))
+            if self.opens == "all":
+                found[splitting.KNOB] = splitting.block(program)
+            self._points[name] = Point(found, -math.log(time))
         return self._points[name]
 
     def _appraised(self, kernel: Anatomy, schedule: KernelSchedule) -> float:
@@ -256,29 +264,52 @@ class Space:
                 for value in knob.legal
                 if value != knob.value and not (knob.directive == "stream" and value == "none")
             ]
+            if self.opens == "all" and (length := splitting.block(parent.program)):
+                for other in (length // 2, 2 * length):
+                    if other >= splitting.SHORTEST:
+                        program, changes = splitting.resplit(parent.program, other), {splitting.KNOB: (length, other)}
+                        self._options[key].append(self._option(program, parent, changes, "edit"))
         return [replace(o, parent=parent) for o in self._options[key]]
+
+    def algorithms(self, first: Tried) -> list[Option]:
+        """What the algorithm itself could be, where the target opens it: the first program's sum in blocks, where whole
+        sums cannot fill the chip."""
+        if self.opens != "all":
+            return []
+        found = []
+        for length in splitting.lengths(first.program, self.hw, self.sizes):
+            program = splitting.split(first.program, length)
+            if program is not None:
+                program = self._after(program, BLOCKS)
+                option = self.itself(replace(first, program=program, key=key_of(program)), first)
+                found.append(replace(option, source="algorithm"))
+        return found
 
     def idioms(self, parent: Tried) -> list[Tried]:
         """The program after each idiom that changes it: not judged, but a place to begin edits at."""
-        from dsl.knobs import knob_named, set_knob
-
         key = f"idioms {parent.key}"
         if key not in self._idioms:
             found: dict[str, Program] = {}
             for idiom in (*IDIOMS, LONG_ROWS) if self._long_rows(parent.program) else IDIOMS:
-                program = parent.program
-                for name, value in _spelt_out(idiom, program):
-                    allowed = None if self.open is None else self.open.get(name, ())
-                    try:
-                        knob = knob_named(program, self.hw, name)
-                    except KeyError:
-                        continue
-                    if value in knob.scale and (allowed is None or value in allowed):
-                        program = set_knob(program, knob, value)
+                program = self._after(parent.program, idiom)
                 found.setdefault(key_of(program), program)
             found.pop(parent.key, None)
             self._idioms[key] = list(found.items())
         return [replace(parent, program=program, key=name) for name, program in self._idioms[key]]
+
+    def _after(self, program: Program, idiom: Mapping[str, Value]) -> Program:
+        """The program with the idiom's knobs set, as far as they are there and open."""
+        from dsl.knobs import knob_named, set_knob
+
+        for name, value in _spelt_out(idiom, program):
+            allowed = None if self.open is None else self.open.get(name, ())
+            try:
+                knob = knob_named(program, self.hw, name)
+            except KeyError:
+                continue
+            if value in knob.scale and (allowed is None or value in allowed):
+                program = set_knob(program, knob, value)
+        return program
 
     def _long_rows(self, program: Program) -> bool:
         """Whether the sums of a loop that has two products are long."""
@@ -390,7 +421,7 @@ def _spelt_out(idiom: Mapping[str, Value], program: Program) -> Iterator[tuple[s
         if name == "tile":
             yield from ((f"tile {axis}", value) for axis in sorted(rows))
         elif name == "tile walked":
-            yield from ((f"tile {axis}", value) for axis in sorted(rows & set(kernel.streamable)))
+            yield from ((f"tile {axis}", value) for axis in sorted(kernel.streamable))
         elif name in ("hold", "hold out"):
             of = program.algorithm.inputs if name == "hold" else program.algorithm.outputs
             yield from ((f"hold {t.name}", value) for t in of)

@@ -43,7 +43,8 @@ SETS = {
             workload(512, 512, 65536),
         ),
         hidden=(workload(50000, 384, 4096), workload(20000, 264, 5000)),
-        summary="tall and skinny: many rows, few columns; and few of both with a long sum",
+        summary="tall and skinny: many rows, few columns; and few of both with a long sum, which may be cut in blocks",
+        opens="all",
     ),
     "decode": WorkloadSet(
         workloads=tuple(workload(m, n, k) for m in BATCHES for n, k in PROJECTIONS),
