@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -93,7 +93,8 @@ def writing(path: str) -> Iterator[TextIO]:
         raise UserMistake(f"cannot write {path}: {error.strerror or error}") from None
     finally:
         if whole is not final:
-            whole.unlink(missing_ok=True)
+            with suppress(OSError):  # where nothing can be written nothing can be removed either
+                whole.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -378,6 +378,7 @@ def _conclude(run: Run) -> None:
     from avo.cli.progress import spent
     from avo.cli.report import page_name
     from avo.cli.show import promotion, verdict
+    from avo.errors import UserMistake
     from avo.report import write_report
     from avo.report.differences import change, line_diff
 
@@ -404,7 +405,10 @@ def _conclude(run: Run) -> None:
             say("\nthe seed program is still the best")
     if cost := spent(run.archive.spend(run.id)):
         say(f"\nmodels: {cost}")
-    page = write_report(run.archive, run.id, page_name(run.id, run.archive.where))
+    try:
+        page = str(write_report(run.archive, run.id, page_name(run.id, run.archive.where)))
+    except UserMistake as error:  # the run is whole in the archive, which may lie elsewhere
+        page = f"none, {error}; avo report {run.id} --html PATH writes it elsewhere"
     where = "" if run.archive.where == "avo.db" else f" --archive {run.archive.where}"
     say(f"\nreport: {page}")
     if best is not None:

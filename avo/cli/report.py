@@ -61,7 +61,10 @@ def report(
         if not as_json:
             say(render_table(model, width()))
         if not table_only:
-            say(f"\nreport: {write_page(model, page)}")
+            try:
+                say(f"\nreport: {write_page(model, page)}")
+            except UserMistake as error:
+                raise UserMistake(f"{error}; --html PATH writes it elsewhere, --no-html not at all") from None
 
 
 @contextlib.contextmanager

@@ -12,6 +12,17 @@ REJECTED, MISTAKE, UNAVAILABLE = 1, 2, 3
 # What the machine does to an archive, rather than the person: (SQLite's names).
 _MACHINE = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR")
 
+# What the operating system says no to, and what to do.
+_LACKS = {
+    errno.ENOSPC: ("the disk is full", "free some space and try again"),
+    errno.EDQUOT: ("the disk quota is used up", "free some space and try again"),
+    errno.EROFS: ("the file system is read-only", "write somewhere else"),
+    errno.EMFILE: ("too many files are open", "raise `ulimit -n` and try again"),
+    errno.ENFILE: ("too many files are open on this machine", "try again when less runs"),
+    errno.ENOMEM: ("there is not enough memory", "try again when less runs"),
+    errno.EIO: ("the disk cannot be read or written", "look at the machine's log"),
+}
+
 # module, class -> exit code. A class of a module that was never loaded cannot be the cause, so none is imported here.
 _KNOWN: tuple[tuple[str, str, int], ...] = (
     ("dsl.diagnostics", "ProgramError", REJECTED),
@@ -31,9 +42,8 @@ def explain(error: BaseException) -> tuple[int, str]:
         return MISTAKE, f"error: {error}"
     if isinstance(error, HarnessUnavailable):
         return UNAVAILABLE, f"unavailable: {error}"
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        where = f" ({error.filename})" if error.filename else ""
-        return UNAVAILABLE, f"unavailable: the disk is full{where}; free some space and try again"
+    if isinstance(error, OSError) and (said := _of_the_machine(error)):
+        return UNAVAILABLE, f"unavailable: {said}"
     for module, name, code in _KNOWN:
         loaded = sys.modules.get(module)
         kind = getattr(loaded, name, None) if loaded is not None else None
@@ -53,6 +63,17 @@ def explain(error: BaseException) -> tuple[int, str]:
         f"this is a bug in avo: {kind_name}: {error}\n"
         "Run it again with --debug for the traceback, and report it with the output of `avo doctor --json`."
     )
+
+
+def _of_the_machine(error: OSError) -> str:
+    """What the machine lacks and what to do; "" where that is not known to be the reason."""
+    if isinstance(error, FileNotFoundError) and "No usable temporary directory" in str(error):
+        return "there is no folder for temporary files; set TMPDIR to one that can be written to"
+    lack = _LACKS.get(error.errno or 0)
+    if lack is None:
+        return ""
+    where = f" ({error.filename})" if error.filename else ""
+    return f"{lack[0]}{where}; {lack[1]}"
 
 
 def _of_a_plugin(error: BaseException) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from avo.cli.trouble import explain
+from avo.errors import UserMistake
+from avo.files import write_text
 from dsl.wording import counted
 
 ROOT = Path(__file__).parents[2]
@@ -135,3 +140,42 @@ def test_things_are_counted_in_words() -> None:
     assert [counted(n, "minute") for n in (1.0, 2.5)] == ["1 minute", "2.5 minutes"]
     assert counted(2, "proposal without a gain") == "2 proposals without a gain"
     assert [counted(n, "axis", "axes") for n in (1, 3)] == ["1 axis", "3 axes"]
+
+
+def test_a_page_that_cannot_be_written_is_told_and_ends_no_run(
+    cli: Callable[..., Any], evolved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for page in ("run.toml/a.html", "/dev/null/a.html"):
+        Path("run.toml").touch()
+        answer = cli("report", "--html", page)
+        assert answer.code == 2 and answer.err.startswith(f"error: cannot write {page}: Not a directory; --html PATH")
+    Path("avo-report-1.html").unlink()
+    Path("avo-report-1.html").mkdir()
+    answer = cli("evolve", "--resume", "--steps", 5)
+    assert answer.code == 0
+    assert "report: none, cannot write avo-report-1.html: Is a directory; avo report 1 --html PATH" in answer.out
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    for act in ("open", "unlink"):  # a read-only file system refuses both
+        monkeypatch.setattr(Path, act, refused)
+    with pytest.raises(UserMistake, match=r"^cannot write a\.html: Read-only file system$"):
+        write_text(Path("a.html"), "text", force=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EROFS, "no", "a/b"), "the file system is read-only (a/b); write somewhere else"),
+        (OSError(errno.EMFILE, "no"), "too many files are open; raise `ulimit -n` and try again"),
+        (OSError(errno.ENOSPC, "no", "a"), "the disk is full (a); free some space and try again"),
+        (
+            FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
+            "there is no folder for temporary files; set TMPDIR to one that can be written to",
+        ),
+    ],
+)
+def test_what_the_machine_lacks_is_no_bug(error: OSError, said: str) -> None:
+    assert explain(error) == (3, f"unavailable: {said}")
+    assert "this is a bug in avo" in explain(FileNotFoundError(errno.ENOENT, "no", "a"))[1]
