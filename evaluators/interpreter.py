@@ -10,6 +10,8 @@ tests prove each correction against torch.
 
 from __future__ import annotations
 
+import inspect
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -414,6 +416,24 @@ def _range(plain: Any) -> Any:
 _installed = False
 
 
+def _with_what_is_closed_over(run: Any) -> Any:
+    """Triton's compiler knows the names that a kernel of a factory closes over; its interpreter runs the rewritten
+    kernel among the globals alone."""
+
+    def compile_and_exec(rewriter: Any, tree: Any) -> Any:
+        fn = rewriter.fn
+        closed = inspect.getclosurevars(fn).nonlocals
+        if not closed:
+            return run(rewriter, tree)
+        rewriter.fn = FunctionType(fn.__code__, {**fn.__globals__, **closed}, fn.__name__, None, fn.__closure__)
+        try:
+            return run(rewriter, tree)
+        finally:
+            rewriter.fn = fn
+
+    return compile_and_exec
+
+
 def install() -> None:
     """Puts the corrections in place, for the life of the process."""
     global _installed
@@ -439,6 +459,7 @@ def install() -> None:
     base.interpreter_builder.options = base.InterpreterOptions(sanitize_overflow=False)
     # NumPy 2.4 makes no int of an array with one axis, so `range` with a tensor for a bound failed in 3.6.
     tl.tensor.__index__ = lambda self: int(self.handle.data.reshape(-1)[0])
+    base.FunctionRewriter._compile_and_exec = _with_what_is_closed_over(base.FunctionRewriter._compile_and_exec)
     tuning.install()
     libdevice.install(base.interpreter_semantic)
     _installed = True

@@ -32,6 +32,7 @@ class Item:
 
     beats, runs, true: which naive grader an attack fools, in how many runs, and whether its next answer is right all
     the same. layer: what stops it here. status, said: the verdict that is wanted, and a piece of its message.
+    promoted: that of a promotion, for an attack that is kept out of that alone.
     """
 
     name: str
@@ -47,10 +48,16 @@ class Item:
     layer: str = ""
     status: str = "ok"
     said: str = ""
+    promoted: bool = False
 
     @property
     def job(self) -> Target:
         return replace(target(self.target), torch=self.torch, inplace=self.inplace)
+
+    def judged(self, evaluator: RawEvaluator, job: Target | None = None) -> Evaluation:
+        """job: where it is at hand already."""
+        judge = evaluator.promote if self.promoted else evaluator.evaluate
+        return judge(self.path.read_text(encoding="utf-8"), job or self.job, hardware("cpu"))
 
 
 @dataclass(frozen=True)
@@ -94,12 +101,11 @@ def judge(
     items: Sequence[Item], evaluator: RawEvaluator, jobs: int = 2, seen: Callable[[Judged], None] | None = None
 ) -> list[Judged]:
     """Judges all of them, `jobs` at a time; `seen` is called with each as it comes, in the order of the items."""
-    chip = hardware("cpu")
     targets = {repr((i.target, i.torch, i.inplace)): i.job for i in items}
 
     def one(item: Item) -> Judged:
         job = targets[repr((item.target, item.torch, item.inplace))]
-        return Judged(item, evaluator.evaluate(item.path.read_text(encoding="utf-8"), job, chip))
+        return Judged(item, item.judged(evaluator, job))
 
     found = []
     with ThreadPoolExecutor(jobs) as threads:

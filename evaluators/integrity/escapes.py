@@ -18,6 +18,7 @@ from pathlib import Path
 from evaluators.integrity import sandbox
 
 _PR_GET_NO_NEW_PRIVS, _PR_CAPBSET_READ = 39, 23
+_SET_FLAGS = 0x40086602  # FS_IOC_SETFLAGS
 
 
 def attempts(level: sandbox.Level, home: Path) -> Iterator[tuple[str, str, Callable[[], object]]]:
@@ -35,6 +36,9 @@ def attempts(level: sandbox.Level, home: Path) -> Iterator[tuple[str, str, Calla
         yield "seccomp", "becomes another program", lambda: os.execv("/bin/true", ["true"])
         yield "seccomp", "sends signals", lambda: os.kill(os.getppid(), 0)
         yield "seccomp", "has a file send signals", lambda: fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, os.getpid())
+        yield "seccomp", "holds a file up for others", lambda: fcntl.fcntl(_shared(), fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        yield "seccomp", "watches a folder", lambda: fcntl.fcntl(os.open(".", os.O_RDONLY), fcntl.F_NOTIFY, 2)
+        yield "seccomp", "changes a file's attributes", lambda: fcntl.ioctl(_shared(), _SET_FLAGS, bytes(8))
         yield "seccomp", "traces another process", lambda: _called("ptrace", 16, os.getppid(), 0, 0)
         yield "seccomp", "makes namespaces", lambda: _called("unshare", 0x10000000)
     yield "limits", "writes a large file", lambda: (home / "large").write_bytes(bytes(sandbox.FILE_BYTES + 1))
@@ -42,6 +46,10 @@ def attempts(level: sandbox.Level, home: Path) -> Iterator[tuple[str, str, Calla
     yield "limits", "raises its limits", _raise_limits
     yield "privileges", "gains new ones", _gain
     yield "privileges", "has a capability", _capable
+
+
+def _shared() -> int:
+    return os.open(os.__file__, os.O_RDONLY)
 
 
 def _called(name: str, *arguments: int) -> None:

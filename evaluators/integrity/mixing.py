@@ -95,11 +95,11 @@ class Mixing:
                 raise RuntimeError(
                     f"glue ({schema.name}) reads what it writes: one place after another, a kernel's work"
                 )
-        # What is lost is not read: what lay where it writes, and of what new tensors are only shaped like.
+        # What is lost is not read: what lay where it writes, and what new tensors are only shaped like.
         lost = {a.name for a in marked if a.kwarg_only or name in _OVERWRITE}
-        read = {n: v for n, v in given.items() if n not in lost}
         if name.endswith("_like") or name.startswith("new_"):
-            read = {}
+            lost.add("self")
+        read = {n: v for n, v in given.items() if n not in lost}
         for k, t in enumerate([*made, *written]):
             if not t.numel():
                 continue

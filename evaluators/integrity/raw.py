@@ -17,9 +17,11 @@ import math
 import re
 import secrets
 import time
+import tokenize
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -261,7 +263,11 @@ def _parse(case: _Case, pool: WorkerPool) -> dict[str, Any]:
         line = getattr(error, "lineno", None)
         message = f"{f'line {line}: ' if line else ''}{type(error).__name__}: {getattr(error, 'msg', error)}"
         raise Rejected(Status.PARSE_ERROR, message, {"line": line}) from None
-    return {"tripwires": tripwires(tree)}
+    encoding, _ = tokenize.detect_encoding(BytesIO(case.text.encode()).readline)
+    if encoding not in ("utf-8", "utf-8-sig"):
+        message = f"the file says that it is {encoding}; it has to be UTF-8, so that what people read is what runs"
+        raise Rejected(Status.PARSE_ERROR, message, {"line": 1})
+    return {"tripwires": tripwires(tree, case.text)}
 
 
 def _correctness(case: _Case, pool: WorkerPool) -> dict[str, Any]:
@@ -563,6 +569,9 @@ def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost
     try:
         facts = _returned(case, session, call, ghost)
     except TaskError as error:
+        if _NOT_HERE in error.message and case.started is None:
+            message = f"it cannot be judged without its device: {gist(error.message)[:200]}"
+            raise Rejected(Status.NOT_LOWERED, message, {"error": quoted(error.message)}) from None
         return [_raised(error.message)]
     call.answers = tuple(output.data for output in facts.outputs)
     seen["odd"] += facts.odd
@@ -575,6 +584,9 @@ def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost
     call.reused = bool(facts.reused)
     reasons += [f"output {i} of a call before was overwritten; outputs have to be new tensors" for i in facts.reused]
     return reasons + _numbers(case, call, facts.outputs)
+
+
+_NOT_HERE = "not supported in interpreter mode"  # by Triton's own words: inline assembly
 
 
 def _returned(case: _Case, session: Session, call: _Call, ghost: bool = False) -> _Facts:

@@ -274,8 +274,9 @@ _EPERM, _ENOSYS = 1, 38
 # process_vm_*, process_madvise, kcmp, setpriority, ioprio_set, sched_set*. Sockets. System V and POSIX queues and
 # shared memory.
 # What Landlock leaves open, and an owner may do without any capability: modes, owners, times, attributes, and (before
-# its third version) truncation by path. Files in memory alone, which count as nobody's; watching others' files. Mounts,
-# namespaces, modules, keys, bpf, perf, userfaultfd, handles, and io_uring, which would go round the filter.
+# its third version) truncation by path. Waiting for all disks. Files in memory alone, which count as nobody's; watching
+# others' files. Mounts, namespaces, modules, keys, bpf, perf, userfaultfd, handles, and io_uring, which would go round
+# the filter.
 _DENIED = (
     *(57, 58, 59, 322),
     *(62, 200, 129, 297, 424, 434, 438, 101, 310, 311, 440, 312, 141, 142, 144, 203, 251, 314),
@@ -283,13 +284,19 @@ _DENIED = (
     *(29, 30, 31, 64, 68, 240),
     *(155, 161, 165, 166, 167, 168, 169, 175, 176, 246, 248, 249, 250, 272, 298, 300, 303, 304, 308, 313, 320, 321),
     *(76, 90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280, 452, 463, 466),
+    *(162, 306),
     *(319, 447, 253, 254, 294),
     *(323, 206, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442),
 )
 _CLONE, _CLONE3, _TGKILL, _PRLIMIT, _PRCTL, _CLONE_THREAD = 56, 435, 234, 302, 157, 0x10000
-# A file may send a signal of one's choice to its owner, who may be any process: fcntl's F_SETOWN, F_SETSIG, F_SETOWN_EX
-# and ioctl's FIOSETOWN, SIOCSPGRP. Landlock knows of it from its sixth version on.
-_OWNERS = ((72, (8, 10, 15)), (16, (0x8901, 0x8902)))
+_NEWER = 469  # and all that the filter does not know, as if the kernel had none of them
+# What fcntl and ioctl may be asked for: descriptors, their flags, locks, sizes; whether a file is a terminal. Others
+# have a file send signals to any process (F_SETOWN), hold up whoever opens it (F_SETLEASE), watch folders (F_NOTIFY),
+# or change attributes (FS_IOC_SETFLAGS).
+_COMMANDS = (
+    (72, (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032, 1034)),
+    (16, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)),
+)
 
 
 def _program(own: int) -> Iterator[tuple[int, int, int, int]]:
@@ -301,6 +308,8 @@ def _program(own: int) -> Iterator[tuple[int, int, int, int]]:
     yield load, 0, 0, 0
     yield at_least, 0, 1, 0x40000000  # the x32 numbers
     yield give, 0, 0, _ERRNO | _EPERM
+    yield at_least, 0, 1, _NEWER
+    yield give, 0, 0, _ERRNO | _ENOSYS
     for number in _DENIED:
         yield equal, 0, 1, number
         yield give, 0, 0, _ERRNO | _EPERM
@@ -316,13 +325,13 @@ def _program(own: int) -> Iterator[tuple[int, int, int, int]]:
         yield test, 0, 1, constant
         yield give, 0, 0, _ALLOW
         yield give, 0, 0, _ERRNO | _EPERM
-    for number, commands in _OWNERS:
+    for number, commands in _COMMANDS:
         yield equal, 0, len(commands) + 3, number
         yield load, 0, 0, 24
         for left, command in zip(range(len(commands), 0, -1), commands, strict=True):
             yield equal, left, 0, command
-        yield give, 0, 0, _ALLOW
         yield give, 0, 0, _ERRNO | _EPERM
+        yield give, 0, 0, _ALLOW
     yield equal, 0, 4, _PRCTL  # it is to end with its parent
     yield load, 0, 0, 16
     yield equal, 0, 1, _PR_SET_PDEATHSIG

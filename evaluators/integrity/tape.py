@@ -33,7 +33,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from evaluators.compiler import load_source
 from evaluators.integrity.mixing import Mixing
-from evaluators.integrity.watching import SMALL, Calls, is_glue, through, touches
+from evaluators.integrity.watching import SMALL, Calls, is_composite, is_glue, through, touches
 
 MOST_STEPS = 2000
 _TORCH = ("dtype", "layout", "memory_format")
@@ -324,14 +324,15 @@ def _kernel(kernel: Any) -> dict[str, Any]:
         functions[name] = source
         tree = ast.parse(source).body[0]
         assert isinstance(tree, ast.FunctionDef)
+        named = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
         for free in sorted(_free(tree)):
             if free in functions or free in constants or free in modules:
                 continue
-            if free not in function.__globals__:
+            if free not in named:
                 if hasattr(builtins, free):
                     continue
                 raise NotTaped(f"kernel {name}: {free} is no global name")
-            value = function.__globals__[free]
+            value = named[free]
             if isinstance(value, ModuleType):
                 modules[free] = value.__name__
             elif (place := _place_in_the_language(value)) is not None:
@@ -407,6 +408,7 @@ def _checked(name: str, source: str, known: set[str], modules: Mapping[str, str]
         constant = argument.annotation is not None and ast.unparse(argument.annotation).endswith("constexpr")
         argument.annotation = ast.parse("tl.constexpr", mode="eval").body if constant else None
     function.decorator_list, function.returns, function.name = [], None, name
+    _Quiet().visit(function)
     if hasattr(function, "type_params"):
         function.type_params = []
     bound = _bound(function)
@@ -421,6 +423,33 @@ def _checked(name: str, source: str, known: set[str], modules: Mapping[str, str]
             if isinstance(node, ast.Attribute) and not _plain(node, modules, bound):
                 raise NotTaped(f"kernel {name}: {ast.unparse(node)[:60]}")
     return function
+
+
+class _Quiet(ast.NodeTransformer):
+    """Leaves out what a kernel says to people: messages, which are f-strings often, and prints."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        call = node.value
+        said = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+        if said in ("static_print", "device_print"):
+            return ast.Pass()
+        if said in ("static_assert", "device_assert"):
+            call.args, call.keywords = call.args[:1], [k for k in call.keywords if k.arg in ("cond", "mask")]
+        return node
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        node.msg = None
+        return node
+
+
+def _shown(name: str, value: Any) -> str:
+    """A constant as it is written down: a plain value, or a tuple of them."""
+    kind, content = value
+    if kind in ("u", "l"):
+        return "(" + "".join(f"{_shown(name, v)}, " for v in content) + ")"
+    if kind not in ("v", "f"):
+        raise NotTaped(f"the constant {name}")
+    return f"float({content!r})" if kind == "f" else repr(content)
 
 
 def _plain(node: ast.Attribute, modules: Mapping[str, str], bound: set[str]) -> bool:
@@ -508,11 +537,8 @@ class Player:
             if kind == "from":
                 lines.append(_imported(name, *content))
                 continue
-            if kind not in ("v", "f", "tl"):
-                raise NotTaped(f"the constant {name}")
-            shown = f"float({content!r})" if kind == "f" else repr(content)
             _decoded(value, {}, self._device)
-            lines.append(f"{name} = tl.{content}" if kind == "tl" else f"{name} = tl.constexpr({shown})")
+            lines.append(f"{name} = tl.{content}" if kind == "tl" else f"{name} = tl.constexpr({_shown(name, value)})")
         checked = [_checked(name, source, known, modules) for name, source in row["functions"].items()]
         for function in checked:
             lines += ["", "", "@triton.jit", ast.unparse(ast.fix_missing_locations(function))]
@@ -581,7 +607,7 @@ class Player:
         space, _, rest = name.partition("::")
         base, _, overload = rest.partition(".")
         found = getattr(getattr(torch.ops.aten, base, None), overload or "default", None) if space == "aten" else None
-        if not isinstance(found, torch._ops.OpOverload):
+        if not isinstance(found, torch._ops.OpOverload) or is_composite(found):  # a recorder sees what those consist of
             raise NotTaped(f"the operator {name}")
         if self._library or is_glue(found):
             return found, found

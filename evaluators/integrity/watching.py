@@ -70,7 +70,7 @@ def is_glue(operator: Any) -> bool:
         return True
     gives = [result.alias_info for result in operator._schema.returns]
     views = torch.Tag.inplace_view in operator.tags or any(a is not None and not a.is_write for a in gives)
-    if not inner and views:
+    if not inner and views and _tensors(operator) == 1:  # a second one would say by its values where to look
         return True
     return f"aten::{name}" in _GLUE or name in _MOVES or is_elementwise(operator)
 
@@ -162,7 +162,11 @@ _waiting = threading.local()
 
 
 def through(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> tuple[Any, bool]:
-    """(the operator's result, whether it was one of Python's, so that the mode has seen what it asked for)."""
+    """(the operator's result, whether the mode has seen what it asks for itself): so with one of Python's, and with one
+    that consists of others, which in inference mode arrives as it is."""
+    if is_composite(func):
+        with mode:
+            return func.decompose(*args, **kwargs), True
     if func.namespace == "aten":
         return func(*args, **kwargs), False
     _waiting.mode, _waiting.opened = mode, False
@@ -171,6 +175,12 @@ def through(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> tuple
         return result, _waiting.opened
     finally:
         _waiting.mode = None
+
+
+@functools.cache
+def is_composite(operator: Any) -> bool:
+    """Whether it only asks for other operators."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd")
 
 
 def open_operators() -> None:

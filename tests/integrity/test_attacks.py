@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from dsl.hardware import hardware
 from evaluators.integrity import sandbox
 from evaluators.integrity.corpus import Judged, read
 from evaluators.integrity.raw import RawEvaluator
@@ -55,7 +54,7 @@ def test_there_are_enough_of_them_of_enough_kinds():
 
 @pytest.mark.parametrize("attack", cases(0))
 def test_stopped_here(attack, judge):
-    found = Judged(attack, judge.evaluate(attack.path.read_text(), attack.job, hardware("cpu")))
+    found = Judged(attack, attack.judged(judge))
     assert found.as_wanted, f"{attack.layer}: {found.evaluation.status}: {found.evaluation.message}"
 
 
