@@ -12,6 +12,7 @@ import pytest
 # waits for the first, and takes as much of a processor to do so.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # as there, too: unset, it warns
 
 GOLDEN = Path(__file__).parent / "golden"
 
