@@ -32,6 +32,7 @@ SIZES = {
 OTHERS: dict[str, dict[str, int]] = {
     "conv2d": {"i": 14, "j": 16, "u": 3, "v": 3, "c": 24, "o": 40},
     "grouped_gemm": {"t": 256, "e": 4},
+    "int4_linear": {"k": 256},
 }
 FUNCTIONS = ROOT / "tests" / "avo" / "plain_functions.py"
 FAR = {"e4m3": 4e-2, "e5m2": 8e-2}  # of an output of this dtype; else

@@ -439,7 +439,7 @@ HARDWARE: Mapping[str, Hardware] = MappingProxyType(
             max_threads_sm=2**20,
             max_blocks_sm=1,
             dies=1,
-            dtypes=_HOPPER,
+            dtypes=_HOPPER | {"mxfp4", "nvfp4"},
             launch_s=0.0,
             sources=MappingProxyType({"form": "no speed claim is made for the host, so no figure is needed"}),
         ),

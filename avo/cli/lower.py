@@ -74,7 +74,10 @@ def lower(
     if errors:
         raise ProgramError(errors, text, file)
     program = fill(program, chip, sizes.sizes if sizes else None)  # `?` becomes a number
-    result = lowered(program, chip, sizes.sizes if sizes else None, untried=untried)
+    try:
+        result = lowered(program, chip, sizes.sizes if sizes else None, untried=untried)
+    except ProgramError as refused:
+        raise ProgramError(refused.diagnostics, text, file) from None
     for warning in result.warnings:
         warn(warning.render(text, file))
     if emit is Form.TRITON:

@@ -123,7 +123,8 @@ def _facts(graph: Graph, outputs: dict[str, Term]) -> _Facts:
             facts.seen += [a for a in t.axes if a not in facts.seen]
             if what := _unspeakable(t):
                 at = next((graph.lines[x] for x in (t, *out.walk()) if x in graph.lines and t in (x, *x.args)), Span())
-                raise NotLowered(f"{what} has no lowering yet", at)
+                fix = "it is checked, counted and has a meaning; int8 or e4m3 run, with scales of blocks: qs[m kb]"
+                raise NotLowered(f"{what} has no lowering yet", at, fix if t.dtype in BLOCK_DTYPES else "")
             if t.op == "input":
                 facts.read += [t.attr] * (t.attr not in facts.read)
             if axis := along(t):

@@ -193,6 +193,27 @@ def test_lower_prints_triton_that_compiles_as_python(cli: Callable[..., Any], pr
     assert found["kernels"] == ["attention_kernel"] and found["emit"] == "triton"
 
 
+BLOCKS = "kernel f\nin  a[m k] mxfp4, b[n k] mxfp4\nout c[m n] f32\nc = sum[k](a * b)\n"
+
+
+def test_what_has_no_lowering_is_named_with_its_file_and_what_there_is(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Block scales: lowering refuses; on the host too the meaning is judged before."""
+    monkeypatch.chdir(tmp_path)
+    Path("f.avo").write_text(BLOCKS)
+    answer = cli("lower", "f.avo", "--hw", "b200")
+    assert answer.code == 1 and answer.err.startswith("f.avo:4:12: error[not-lowered]")
+    assert "it is checked, counted and has a meaning" in answer.err
+    Path("job.py").write_text(
+        "from avo import Target, Workload\nSIZES = {'m': 64, 'n': 64, 'k': 64}\n"
+        f"TARGET = Target(name='f', reference=lambda a, b: a @ b.T, seed={BLOCKS!r},\n"
+        "    workloads=(Workload(SIZES),), unit='TFLOP/s', summary='f', tier=0.5)\n"
+    )
+    answer = cli("eval", "f.avo", "--target", "job.py", "--hw", "cpu")
+    assert answer.code == 1 and "status: not_lowered" in answer.out and "meaning  ok" in answer.out
+
+
 def test_lower_says_what_a_chip_has_not(cli: Callable[..., Any], program: Path) -> None:
     answer = cli("lower", program, "--hw", "mi300x", "--emit", "sass")
     assert answer.code == 2 and "mi300x has no sass; --emit takes triton, ttgir, amdgcn there" in answer.err
