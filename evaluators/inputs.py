@@ -144,6 +144,21 @@ def far_out(values: Array, dtype: str, rng: np.random.Generator) -> Array:
     return representable(rows.reshape(values.shape), dtype)
 
 
+def faint(values: Array, dtype: str, rng: np.random.Generator) -> Array:
+    """The values with some rows (last axis) tiny, some zero and some of one value: where an epsilon matters, or a
+    deviation that is nothing. As they are where the dtype is no float, and where there are no rows."""
+    if dtype not in FLOATS or values.ndim < 2 or not values.size:
+        return values
+    rows = values.reshape(-1, values.shape[-1]).copy()
+    kinds = rng.choice(4, size=len(rows), p=(0.5, 0.3, 0.1, 0.1))  # as it is, tiny, zero, constant
+    few = min(3, len(rows))
+    kinds[rng.permutation(len(rows))[:few]] = rng.permutation((1, 2, 3))[:few]  # each of them, where there is room
+    scale = np.exp2(rng.uniform(-14.0, -4.0, size=len(rows)))
+    rows *= np.select([kinds == 1, kinds == 2], [scale, 0.0], 1.0)[:, None]
+    rows[kinds == 3] = rng.uniform(-1.0, 1.0, size=(int((kinds == 3).sum()), 1))
+    return representable(rows.reshape(values.shape), dtype)
+
+
 def representable(values: Array, dtype: str) -> Array:
     """Rounded to what a tensor of the float dtype can hold, as float64; block formats by their blocks."""
     if dtype in BLOCKS and values.ndim:

@@ -28,16 +28,30 @@ import numpy as np
 
 from dsl.meaning import evaluate
 from dsl.syntax import Program
+from dsl.work import work
 from evaluators.cpu import _BYTES, Output
 from evaluators.evaluation import Evaluation, GateResult, Status, WorkloadResult
 from evaluators.failures import Crash, TaskError, Timeout, Unavailable, WorkerFailure, gist, quoted
 from evaluators.gates import Rejected, _contiguous
-from evaluators.inputs import DISTRIBUTIONS, Array, decode, draw_inputs, encode, extents, far_out, generator, pairings
+from evaluators.inputs import (
+    DISTRIBUTIONS,
+    FLOATS,
+    Array,
+    decode,
+    draw_inputs,
+    encode,
+    extents,
+    faint,
+    far_out,
+    generator,
+    pairings,
+    representable,
+)
 from evaluators.integrity import rules, sandbox
 from evaluators.integrity.tripwires import tripwires
 from evaluators.judge import environment
 from evaluators.loading import complete, fits, seed_program
-from evaluators.oracle import Answer, answers
+from evaluators.oracle import Answer, answers, output_dtypes
 from evaluators.pool import Reply, Session, WorkerPool
 from evaluators.target import Target, TargetError, Workload
 from evaluators.tolerance import form, verdict
@@ -52,6 +66,9 @@ _AT_WORK_NS = 1_000_000  # a thread that computes longer while nothing is asked 
 _ONE_BY_ONE = "; without a device the programs of a launch run one after another: one that waits for another never ends"
 _ENOUGH = 4  # wrong calls, after which the others are not made
 _CALLS_TIME = 3.0  # times the time of one call: what all calls together may take
+_LONGER, _MUCH_LONGER = 8, 200  # times the longest of the checks: what one axis of a long call is; before a promotion
+_FLOPS, _VALUES = 2e8, 1 << 22  # of a long call's right answer; so many times as much before a promotion:
+_MORE = 4
 
 
 class RawEvaluator:
@@ -184,6 +201,12 @@ class RawEvaluator:
         if found.status is Status.OK and work != PROVED:
             message = f"that its kernels do the work is {work}; a person has to look before it is promoted"
             return found.model_copy(update={"status": Status.SUSPICIOUS, "message": message})
+        if found.status is Status.OK and seen is not None and "unasked" in seen.evidence:
+            message = (
+                f"a call takes too long without a device at {seen.evidence['unasked']}, as long as public sizes are"
+            )
+            message += "; a person has to look before it is promoted"
+            return found.model_copy(update={"status": Status.SUSPICIOUS, "message": message})
         if found.status is Status.OK and any(w.detail.get("clock") == OWN_CLOCK for w in found.workloads):
             message = "its time was told by its own process alone; a person has to look before it is promoted"
             return found.model_copy(update={"status": Status.SUSPICIOUS, "message": message})
@@ -224,6 +247,7 @@ class _Call:
     made: bool = False
     reused: bool = False  # an output of a call before was overwritten
     answers: tuple[bytes, ...] = ()  # the outputs, as they were returned
+    long: bool = False  # one axis is far longer than in any check
 
 
 @dataclass
@@ -316,7 +340,8 @@ def _integrity(case: _Case, pool: WorkerPool) -> dict[str, Any]:
 
 def _plan(case: _Case) -> None:
     """Each check with two distributions, or with all where it is to be thorough, some once more, and some at sizes that
-    nobody has named, these with places far out: in an order and number that the text cannot know."""
+    nobody has named, these with places far out, and one with faint rows (all, where it is to be thorough): in an order
+    and number that the text cannot know. Then what is long."""
     rng = generator(case.seed, "raw", case.target.name, case.text)
     names = list(DISTRIBUTIONS)
     first = pairings(case.target.checks, rng)
@@ -325,38 +350,126 @@ def _plan(case: _Case) -> None:
     extra = [pairs[int(i)] for i in rng.integers(len(pairs), size=int(rng.integers(1, 4)))]
     extra += [(_other_size(case, w, rng), d) for w, d in (pairs[int(i)] for i in rng.integers(len(pairs), size=2))]
     extra += [(w, "normal") for w in case.target.checks] if case.thorough else []
-    every = [*((w, d, False) for w, d in pairs), *((w, d, True) for w, d in extra)]
+    checks = case.target.checks
+    dim = checks if case.thorough else [checks[int(rng.integers(len(checks)))]]
+    every = [
+        *((w, d, "") for w, d in pairs),
+        *((w, d, "far") for w, d in extra),
+        *((w, "normal", "faint") for w in dim),
+    ]
     for place in rng.permutation(len(every)):
-        workload, distribution, planted = every[int(place)]
-        inputs = draw_inputs(case.target, case.program.algorithm, workload, distribution, rng)
-        row = {"workload": workload.name, "distribution": distribution}
-        if planted:
-            dtypes = {t.name: t.dtype or "f32" for t in case.program.algorithm.inputs}
-            inputs = {name: far_out(value, dtypes[name], rng) for name, value in inputs.items()}
-            row["places"] = "some far out"
-        case.calls.append(_Call(workload, distribution, inputs, row))
+        case.calls.append(_planned(case, *every[int(place)], rng))
+    for workload in _long_sizes(case, rng):
+        with suppress(TargetError):  # the target has no inputs of that size
+            call = _planned(case, workload, names[int(rng.integers(len(names)))], "", rng)
+            if not _bounded(case, call):
+                call = _planned(case, workload, "normal", "", rng)
+            case.calls.append(replace(call, long=True))
+
+
+def _planned(case: _Case, workload: Workload, distribution: str, places: str, rng: np.random.Generator) -> _Call:
+    """places: "far" or "faint" for what some of them are."""
+    call = _drawn(case, workload, distribution, rng)
+    call.row |= {"workload": workload.name, "distribution": distribution}
+    if not places:
+        return call
+    dtypes = {t.name: t.dtype or "f32" for t in case.program.algorithm.inputs}
+    change = far_out if places == "far" else faint
+    inputs = {name: change(value, dtypes[name], rng) for name, value in call.inputs.items()}
+    row = {**call.row, "places": "some far out" if places == "far" else "some rows tiny, zero or of one value"}
+    changed = replace(call, inputs=inputs, row=row)
+    return changed if places == "far" or _bounded(case, changed) else call
+
+
+def _bounded(case: _Case, call: _Call) -> bool:
+    """Whether the right answer is finite, and not so near to the end of its dtype that an honest one may not be."""
+    defaults = {p.name: p.default for p in case.program.algorithm.params if p.default is not None}
+    exact = evaluate(case.program, dict(call.inputs), {**defaults, **call.workload.params}, mode="exact")
+    dtypes = output_dtypes(case.program.algorithm)
+    floats = [(np.asarray(exact[name]), dtype) for name, dtype in dtypes.items() if dtype in FLOATS]
+    with np.errstate(over="ignore"):
+        return all(np.isfinite(representable(1.05 * value, dtype)).all() for value, dtype in floats)
 
 
 def _other_size(case: _Case, workload: Workload, rng: np.random.Generator) -> Workload:
     """The check with its longer axes cut by a random part, in steps that keep their factors of 2 up to 8; the check
-    itself where the target cannot be asked for that. An axis that is a power of two, or one number, wherever the target
-    names it (attention's head dimension) is what kernels are written for, and stays."""
+    itself where the target cannot be asked for that."""
     sizes = dict(workload.sizes)
-    named = [*case.target.checks, *case.target.workloads, *case.target.hidden]
     for axis, n in sizes.items():
-        lengths = {w.sizes[axis] for w in named if axis in w.sizes}
         step = math.gcd(n, 8)
         most = n // (3 * step)
-        varies = len(lengths) > 1 and any(length & (length - 1) for length in lengths)
-        if n >= 16 and most and varies:
+        if n >= 16 and most and _varies(case, axis):
             sizes[axis] = n - step * int(rng.integers(1, most + 1))
     other = Workload(sizes, workload.params)
     try:
-        fits(case.target, case.program.algorithm, other)
         draw_inputs(case.target, case.program.algorithm, other, "normal", rng)
     except TargetError:
         return workload
-    return other
+    return other if _fits(case, other) else workload
+
+
+def _varies(case: _Case, axis: str) -> bool:
+    """An axis that is a power of two, or one number, wherever the target names it (attention's head dimension) is what
+    kernels are written for, and stays."""
+    lengths = {w.sizes[axis] for w in _named(case.target) if axis in w.sizes}
+    return len(lengths) > 1 and any(length & (length - 1) for length in lengths)
+
+
+def _named(target: Target) -> tuple[Workload, ...]:
+    return (*target.checks, *target.workloads, *target.hidden)
+
+
+def _fits(case: _Case, workload: Workload) -> bool:
+    try:
+        fits(case.target, case.program.algorithm, workload)
+    except TargetError:
+        return False
+    return True
+
+
+def _long_sizes(case: _Case, rng: np.random.Generator) -> list[Workload]:
+    """Sizes with one axis about as long as a public or hidden one and the others as short as any check has them: what
+    is only right where everything is short shows, and the interpreter bears it. Of one axis, and no more than _LONGER
+    times the checks; of all, twice, where it is to be thorough. Axes that follow from others stay, and those that are
+    of one length wherever the target names them go together."""
+    target, named = case.target, _named(case.target)
+    tied = {name for a in case.program.algorithm.axes for name in (a.name, a.fine)}
+    base = target.checks[int(rng.integers(len(target.checks)))]
+    free = [axis for axis in base.sizes if axis not in tied and _varies(case, axis)]
+    short = {axis: min(w.sizes[axis] for w in target.checks) for axis in free}
+    groups = {tuple(b for b in free if all(w.sizes[a] == w.sizes[b] for w in named)): None for a in free}
+    found: list[list[Workload]] = []
+    for group in groups:
+        lengths = [w.sizes[group[0]] for w in named]
+        known = max(w.sizes[group[0]] for w in target.checks)
+        most = min(max(lengths), (_MUCH_LONGER if case.thorough else _LONGER) * known)
+        fitting = sorted({n for n in lengths if known < n <= most} or {most})
+        chosen = {fitting[-1], int(rng.choice(fitting))} if case.thorough else {int(rng.choice(fitting))}
+        step = math.gcd(*lengths, 64)
+        mine = []
+        for length in sorted(chosen):
+            n = (length // step - int(rng.integers(4))) * step
+            workload = Workload({**base.sizes, **short, **dict.fromkeys(group, n)}, base.params)
+            while n > known and _takes_long(case, workload):
+                n = n // (2 * step) * step
+                workload = Workload({**workload.sizes, **dict.fromkeys(group, n)}, base.params)
+            if n > known and workload not in mine and _fits(case, workload):
+                mine.append(workload)
+        found += [mine] if mine else []
+    if not case.thorough and found:
+        found = [found[int(rng.integers(len(found)))]]
+    return [workload for mine in found for workload in mine]
+
+
+def _takes_long(case: _Case, workload: Workload) -> bool:
+    """Whether the right answer takes much time or memory."""
+    algorithm = case.program.algorithm
+    sizes = extents(algorithm, workload)
+    every = (*algorithm.inputs, *algorithm.outputs, *(t for s in algorithm.statements for t in s.targets))
+    values = sum(math.prod(sizes[a] for a in t.axes or ()) for t in every)
+    more = _MORE if case.thorough else 1
+    flops = work(case.program, workload.sizes, workload.params).total_flops
+    return values > more * _VALUES or flops > more * _FLOPS
 
 
 def _play(case: _Case, pool: WorkerPool) -> None:
@@ -367,9 +480,15 @@ def _play(case: _Case, pool: WorkerPool) -> None:
             case.session = session
             case.started()
         for call in case.calls:
-            if session.charged > _CALLS_TIME * case.timeout:
-                raise Timeout(f"the calls took more than {_CALLS_TIME * case.timeout:g} s together")
-            call.reasons, call.made = _one(case, session, call, case.facts), True
+            try:
+                if session.charged > _CALLS_TIME * case.timeout:
+                    raise Timeout(f"the calls took more than {_CALLS_TIME * case.timeout:g} s together")
+                call.reasons, call.made = _one(case, session, call, case.facts), True
+            except Timeout:
+                if not call.long or keeps:
+                    raise
+                case.facts["unasked"] = call.workload.name  # the interpreter is slow, and no fault of the kernel's
+                break
             # Right numbers have been handed over: what is written now is seen before the next call.
             if call.reasons or call is case.calls[-1]:
                 before = session.threads()
@@ -489,7 +608,7 @@ def _to_prove(case: _Case, rng: np.random.Generator) -> list[Workload]:
     """Sizes of which the work is to be proved: one of the smaller half and one of the larger, or all where it is to be
     thorough."""
     calls = sorted(case.calls, key=lambda call: sum(x.size for x in call.inputs.values()))
-    every = list(dict.fromkeys(call.workload.name for call in calls))
+    every = list(dict.fromkeys(call.workload.name for call in calls if case.thorough or not call.long))
     if not case.thorough and len(every) > 1:
         half = len(every) // 2
         every = [every[int(rng.integers(half))], every[half + int(rng.integers(len(every) - half))]]

@@ -15,9 +15,9 @@ import pytest
 
 from dsl.hardware import hardware
 from evaluators.evaluation import Status
-from evaluators.inputs import DISTRIBUTIONS
-from evaluators.integrity import rules
-from evaluators.integrity.raw import RawEvaluator, _other_size
+from evaluators.inputs import DISTRIBUTIONS, faint
+from evaluators.integrity import raw, rules
+from evaluators.integrity.raw import RawEvaluator, _bounded, _Call, _long_sizes, _other_size
 from evaluators.integrity.tripwires import tripwires
 from evaluators.loading import complete, seed_program
 from evaluators.target import TargetError
@@ -406,3 +406,59 @@ def test_sizes_that_nobody_has_named_keep_what_kernels_are_written_for(name, sta
         assert all(other.sizes[axis] == w.sizes[axis] for w, other in found)
     for axis in vary:
         assert any(other.sizes[axis] != w.sizes[axis] for w, other in found)
+
+
+@pytest.mark.parametrize("thorough", [False, True])
+@pytest.mark.parametrize("name", ["attention", "cross_entropy", "matmul", "matmul_fp8", "softmax"])
+def test_one_axis_is_long_and_the_others_as_short_as_any_check_has_them(name, thorough):
+    job = complete(target(name))
+    case = SimpleNamespace(target=job, program=seed_program(job), thorough=thorough)
+    found = [_long_sizes(case, np.random.default_rng(i)) for i in range(6)]
+    known = {axis: [w.sizes[axis] for w in job.checks] for axis in job.checks[0].sizes}
+    longest = {axis: max(w.sizes[axis] for w in (*job.workloads, *job.hidden)) for axis in known}
+    far: dict[str, int] = {}
+    for workload in (w for ws in found for w in ws):
+        (axis,) = (a for a, n in workload.sizes.items() if n > max(known[a]))
+        far[axis] = max(far.get(axis, 0), workload.sizes[axis])
+        assert workload.sizes[axis] <= longest[axis]
+        assert all(n in known[a] for a, n in workload.sizes.items() if a != axis)
+    varied = {"attention": "mn", "cross_entropy": "rc", "softmax": "rc"}.get(name, "mnk")
+    assert set(varied) <= set(far) if thorough else all(len(ws) == 1 for ws in found)
+    if thorough and name != "attention":  # whose right answer takes too long there
+        assert all(far[a] > 0.6 * min(longest[a], 200 * max(known[a])) for a in varied)
+    if name == "matmul_fp8" and "k" in far:
+        assert all(w.sizes["k"] % 16 == 0 for ws in found for w in ws)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9])
+def test_faint_rows_are_tiny_zero_and_of_one_value(rows):
+    rng = np.random.default_rng(rows)
+    found = faint(rng.standard_normal((rows, 64)), "bf16", rng)
+    size, spread = np.abs(found).max(axis=1), np.ptp(found, axis=1)
+    kinds = [size == 0, (spread == 0) & (size > 0), (size < 0.5) & (spread > 0)]
+    assert sum(bool(k.any()) for k in kinds) >= min(rows, 3)
+    assert (faint(np.ones(5), "bf16", rng) == 1).all() and (faint(np.ones((2, 5)), "i32", rng) == 1).all()
+
+
+def test_inputs_whose_right_answer_is_not_finite_are_not_asked_about():
+    job = complete(target("matmul_f16"))
+    case = SimpleNamespace(target=job, program=seed_program(job))
+    large = {"a": np.full((4, 8), 128.0), "b": np.full((8, 4), 63.0)}
+    sizes = replace(job.checks[0], sizes={"m": 4, "n": 4, "k": 8})
+    assert not _bounded(case, _Call(sizes, "normal", large, {}))  # 64512 of at most 65504
+    assert _bounded(case, _Call(sizes, "normal", {**large, "b": large["b"] / 2}, {}))
+
+
+def test_a_call_at_a_long_size_that_takes_too_long_is_left_to_a_person(judge, monkeypatch):
+    slow = "import time\n\n" + GOOD.replace("    return", "    time.sleep(60 * (x.shape[0] > 200))\n    return")
+    whole = raw._plan
+
+    def few(case):
+        whole(case)
+        case.calls = [case.calls[0], next(c for c in case.calls if c.long and c.workload.sizes["r"] > 200)]
+
+    monkeypatch.setattr(raw, "_plan", few)
+    with RawEvaluator(accept="process", run_timeout=1, pool=judge._pool) as one:
+        found = one.promote(slow, replace(target("softmax"), torch="any"), hardware("cpu"))
+    assert found.status is Status.SUSPICIOUS, found.message
+    assert "takes too long without a device at r=" in found.message
