@@ -92,7 +92,7 @@ def run(x):
 
 
 def test_a_kernel_that_is_right_on_normal_inputs_alone_is_seen(judge):
-    left_out = "y = torch.where((x.float().abs() > 12).any(-1, True) & (x.shape[0] > 30), 0 * y, y)"
+    left_out = "y = torch.where((x.float().abs() > 12).any(-1, True) & (x.shape[1] == 512), 0 * y, y)"
     found = judged(judge, BY_TURNS % left_out)
     assert found.status is Status.INCORRECT and "at a timed size" in found.message, found.message
 
