@@ -131,7 +131,7 @@ def _insist_plain(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _engine(path: Path, mode: str, begin: str, busy_s: float) -> Engine:
-    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
     engine = create_engine(
         "sqlite://",
         creator=lambda: sqlite3.connect(uri, uri=True, timeout=busy_s, check_same_thread=False),

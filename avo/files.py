@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import sys
@@ -100,12 +101,16 @@ def writing(path: str) -> Iterator[TextIO]:
 @contextmanager
 def lines_of(path: str) -> Iterator[Iterable[str]]:
     """The lines of a file of any size, or of standard input for `-`. Raises UserMistake where it cannot be read."""
-    if path == "-":
-        yield sys.stdin
-        return
     try:
-        with Path(path).open(encoding="utf-8") as file:
+        if path != "-":
+            with Path(path).open(encoding="utf-8") as file:
+                yield file
+            return
+        file = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8")  # whatever the locale says
+        try:
             yield file
+        finally:
+            file.detach()  # else it closes standard input
     except FileNotFoundError:
         raise UserMistake(f"no such file: {path}") from None
     except UnicodeDecodeError:

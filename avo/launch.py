@@ -314,7 +314,7 @@ def prepare(
         judge = plugins.create("evaluator", config.evaluator, available, config.evaluator_options)
     whole = {key: full_name(getattr(config, key)) for key in ("target", "hw", "agent", "evaluator")}
     if config.program is not None:
-        whole["program"] = str(Path(config.program).resolve())
+        whole["program"] = _whole(config.program)
     return Parts(config.model_copy(update=whole), job, chip, maker, judge)
 
 
@@ -408,13 +408,19 @@ def _name(part: Any, kind: str) -> str | None:
 
 
 def full_name(name: str) -> str:
-    """A file by its whole path, so that it is found from another folder; anything else as it stands."""
+    """A file by its whole path, so that it is found from another folder; anything else as it stands, and so a path that
+    is no UTF-8, which no archive keeps."""
     if split := plugins.with_path(name):
-        return f"{split[0]}:{Path(split[1]).expanduser().resolve()}"
+        return f"{split[0]}:{_whole(split[1])}"
     if not plugins.is_file(name):
         return name
     path, colon, attribute = name.partition(".py:")
-    return str(Path(path + ".py" if colon else path).expanduser().resolve()) + (f":{attribute}" if colon else "")
+    return _whole(path + ".py" if colon else path) + (f":{attribute}" if colon else "")
+
+
+def _whole(path: str) -> str:
+    whole = str(Path(path).expanduser().resolve())
+    return whole if whole == whole.encode("utf-8", "replace").decode() else path
 
 
 def _sizes(given: str | Workload | Mapping[str, Scalar]) -> str | dict[str, Scalar]:

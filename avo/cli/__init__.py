@@ -7,8 +7,10 @@ Verbs import what they need when they run, so that `avo --help` and `avo check` 
 from __future__ import annotations
 
 import atexit
+import codecs
 import contextlib
 import gc
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -120,6 +122,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         atexit.register(_end)  # the first to be registered runs last
         gc.set_threshold(100_000)
         atexit.register(gc.freeze)  # nor is what it leaves: with torch loaded the last look takes a second
+        _show_anything()
     args = _asked_for_help(_optional_values(list(sys.argv[1:] if argv is None else argv)))
     debug = "--debug" in args[: args.index("--")] if "--" in args else "--debug" in args
     if debug:  # accepted anywhere, as people add it at the end of the line that failed
@@ -158,6 +161,24 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 _code = 1  # what a process of ours ends with, as far as is known
+
+
+def _show_anything() -> None:
+    """What a terminal or a pipe has no character for stands as `\\u2212`, which JSON reads as the same."""
+
+    def escaped(error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+        return "".join(f"\\u{units[n : n + 4]}" for n in range(0, len(units), 4)), error.end
+
+    codecs.register_error("avo", escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        # In the C locale Python writes UTF-8 and lets a path's bytes out as they came in, which is right.
+        if stream.errors != "surrogateescape" or codecs.lookup(stream.encoding).name != "utf-8":
+            stream.reconfigure(errors="avo")
 
 
 def _leave(code: int) -> NoReturn:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +18,7 @@ import pytest
 from avo.cli.trouble import explain
 from avo.errors import UserMistake
 from avo.files import write_text
+from avo.launch import full_name
 from dsl.wording import counted
 
 ROOT = Path(__file__).parents[2]
@@ -179,3 +183,46 @@ def test_a_page_that_cannot_be_written_is_told_and_ends_no_run(
 def test_what_the_machine_lacks_is_no_bug(error: OSError, said: str) -> None:
     assert explain(error) == (3, f"unavailable: {said}")
     assert "this is a bug in avo" in explain(FileNotFoundError(errno.ENOENT, "no", "a"))[1]
+
+
+@pytest.mark.parametrize(("encoding", "form"), [("ascii", []), ("utf-8", ["--json"])])
+def test_a_terminal_is_told_what_it_has_no_character_for(encoding: str, form: list[str], tmp_path: Path) -> None:
+    (tmp_path / "bad\udcff.avo").write_text("kernel twice\nin x[r c] bf16\nout y[r c] bf16\ny = z * 2  # − 😀\n")
+    said = subprocess.run(
+        [sys.executable, "-m", "avo", "check", "bad\udcff.avo", *form],
+        capture_output=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"},
+    )
+    assert said.returncode == 1 and said.stderr == b""
+    text = said.stdout.decode(encoding)
+    if form:
+        assert json.loads(text)["path"] == "bad\udcff.avo"
+    else:
+        assert r"bad\udcff.avo:4:5: error" in text and r"y = z * 2  # \u2212 \ud83d\ude00" in text
+
+
+def test_a_folder_whose_name_is_no_text_is_a_folder(
+    cli: Callable[..., Any], evolved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = evolved / "n\udcff"
+    folder.mkdir()
+    shutil.copy("avo.db", folder)
+    shutil.copy(EXAMPLE / "target.py", folder)
+    monkeypatch.chdir(folder)
+    assert cli("log").out == cli("log", "--archive", folder / "avo.db").out
+    assert cli("report", "--no-html").code == 0
+    # An archive keeps no such path: the target is found again from the same folder.
+    assert full_name("target.py:TARGET") == "target.py:TARGET"
+    monkeypatch.chdir(evolved)
+    assert full_name("target.py:TARGET") == f"{evolved}/target.py:TARGET"
+
+
+def test_what_is_piped_in_is_utf_8_whatever_the_locale_says(
+    cli: Callable[..., Any], evolved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = io.BytesIO(cli("archive", "export").out.encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given, encoding="ascii"))
+    assert cli("archive", "import", "-", "--archive", "new.db").code == 0
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="ascii"))
+    assert "not UTF-8 text" in cli("archive", "import", "-", "--archive", "new.db").err
