@@ -1,6 +1,30 @@
-"""`python -m avo` is `avo`: for environments whose scripts are not on the path."""
+"""Where `avo` and `python -m avo` begin: Ctrl-C is answered while the command line itself is still being loaded."""
 
-from avo.cli import main
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """The command line of this process; `avo.cli.main` once that is loaded."""
+    mine = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored, as in a background job
+    if mine:
+        signal.signal(signal.SIGINT, _stop)
+    from avo.cli import main as run
+
+    if mine:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    run()
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Nothing is begun yet, so there is nothing to end in good order."""
+    os.write(2, b"stopped\n")
+    os._exit(130)
+
 
 if __name__ == "__main__":
     main()

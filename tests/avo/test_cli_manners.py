@@ -226,3 +226,11 @@ def test_what_is_piped_in_is_utf_8_whatever_the_locale_says(
     assert cli("archive", "import", "-", "--archive", "new.db").code == 0
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="ascii"))
     assert "not UTF-8 text" in cli("archive", "import", "-", "--archive", "new.db").err
+
+
+def test_ctrl_c_while_the_command_line_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    line = [sys.executable, "-m", "avo", "log"]
+    process = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "stopped\n")
