@@ -40,7 +40,8 @@ class Contraction:
 
     tensors: which stored tensor each operand is; "" where it is computed, or read by position. loaded: whether it
     comes from memory as it is, by position too. chained: whether a product goes into it. last: the axis along which
-    each lies, in memory or as it is computed.
+    each lies, in memory or as it is computed. coarse: (block axis, axis) wherever a computed operand reads an input by
+    blocks; ("", "") where by position.
     """
 
     batch: tuple[str, ...]
@@ -52,6 +53,7 @@ class Contraction:
     loaded: tuple[bool, bool]
     chained: tuple[bool, bool]
     last: tuple[str, str]
+    coarse: tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
     after_exp: bool  # an operand comes out of an exponential
 
     @property
@@ -266,6 +268,7 @@ def contraction(t: Term, of_blocks: bool = False) -> Contraction | None:
         loaded=(_loaded(a), _loaded(b)),
         chained=(_chained(a), _chained(b)),
         last=(_own_axes(a)[-1], _own_axes(b)[-1]),
+        coarse=(_coarse(a), _coarse(b)),
         after_exp=after,
     )
 
@@ -283,6 +286,12 @@ def _factored(t: Term, of_blocks: bool = False) -> tuple[list[Term], Term, Term]
             if set(left) - set(right) and set(right) - set(left):
                 return operands, a, b
     return None
+
+
+def _coarse(term: Term) -> tuple[tuple[str, str], ...]:
+    if _loaded(term):
+        return ()
+    return _unique(("", "") if t.op == "read" else t.attr for t in term.walk() if t.op in ("read", "refine"))
 
 
 def _chained(term: Term) -> bool:

@@ -13,6 +13,7 @@ from dsl.anatomy import Anatomy, Contraction, Sizes
 from dsl.footprint import BITS, by_matrix_units, grid_of, lengths
 from dsl.hardware import Hardware
 from dsl.schedule import KernelSchedule, held_blocks
+from dsl.syntax import Number
 
 _NARROW = {"e4m3", "e5m2", "int8"}
 _VECTOR = 16  # bytes that a thread loads or stores at a time
@@ -23,7 +24,8 @@ class Operand:
     """One side of a product: bytes of its tile; whether it comes from memory, and whether a loop moves it.
 
     last: the axis along which it lies, in memory or as it is computed; "" where it is read by position. chained: a
-    product goes into it.
+    product goes into it. apart: some of what it is computed from is not read by whole vectors, so that nothing of it is
+    fetched ahead.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Operand:
     moved: bool
     last: str
     chained: bool
+    apart: bool
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Product:
         ahead: in a loop that fetches ahead. There it is only what another product has made, or what the matrix units
         read there by themselves; what any other is made of is in shared memory already.
         """
-        if ahead and not self.sides[side].chained:
+        if ahead and not self.sides[side].chained and not self.sides[side].apart:
             return self.overlapped and (side == 1 or self.turned[side])
         return side == 1 or (self.split and not self.overlapped)
 
@@ -123,8 +126,9 @@ def _product(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware, held: dict
         dtype = (load.dtype if load else "") or c.dtypes[n] or c.dtypes[1 - n] or "f32"
         moved = bool(loops & (load.moved_by if load else set(axes)))
         last = load.axes[-1] if load and load.axes else "" if c.loaded[n] else c.last[n]
+        apart = any(_ratio(kernel, block) < held.get(axis, 1) for block, axis in c.coarse[n])
         name = c.tensors[n] or (f"{c.rows} {c.columns} {c.inner} {n}")
-        sides.append(Operand(name, _tile(axes, dtype, held), c.loaded[n], moved, last, c.chained[n]))
+        sides.append(Operand(name, _tile(axes, dtype, held), c.loaded[n], moved, last, c.chained[n], apart))
     rows, columns, inner = (max((held.get(a, 1) for a in axes), default=1) for axes in (c.rows, c.columns, c.inner))
     dtype = c.dtypes[0] or c.dtypes[1] or "f32"
     overlapped = hw.arch in ("sm_90", "sm_100") and schedule.warps % 4 == 0 and rows >= 64 and columns % 8 == 0
@@ -137,6 +141,14 @@ def _product(kernel: Anatomy, schedule: KernelSchedule, hw: Hardware, held: dict
         split = first != second or 1 < rows // second < schedule.warps
     turned = tuple(bool(x.last) and x.last not in c.inner for x in sides)
     return Product((sides[0], sides[1]), rows, dtype, overlapped and dtype != "f32", split, turned)
+
+
+def _ratio(kernel: Anatomy, block: str) -> float:
+    """Positions in a block of this axis; 0 for a read by position."""
+    if not block:
+        return 0
+    ratio = kernel.graph.axes[block].ratio
+    return ratio.value if isinstance(ratio, Number) else math.inf
 
 
 def _instruction(schedule: KernelSchedule, rows: int, columns: int) -> int:
@@ -234,4 +246,6 @@ def _at_once(found: list[Product]) -> int:
 
 
 def _largest(found: list[Product]) -> int:
-    return max((x.bytes for p in found for x in p.sides if x.loaded), default=0)
+    """On AMD's chips without stages: one side at a time."""
+    sides = [(p, n, x) for p in found for n, x in enumerate(p.sides)]
+    return max((x.bytes for p, n, x in sides if x.loaded or not x.chained or p.through(n, ahead=False)), default=0)

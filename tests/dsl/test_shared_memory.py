@@ -108,7 +108,7 @@ def test_what_is_told_is_what_is_allocated(name: str, schedule: str, allocated: 
 
 @pytest.mark.parametrize("chip, name, schedule, allocated", ON_OTHERS)
 def test_so_it_is_on_other_chips(chip: str, name: str, schedule: str, allocated: int) -> None:
-    assert 0.98 * allocated <= told(name, schedule, chip) <= 1.02 * allocated
+    assert 0.98 * allocated <= told(name, schedule, chip) <= 1.03 * allocated
 
 
 @pytest.mark.parametrize(
