@@ -5,7 +5,8 @@
 An honest draw is a float32 computation in NumPy as a kernel would do it, written apart from the judge: blocks of random
 length in random order, a random stale reference for the exponentials, operands of a contraction rounded to bf16, one
 rounding at the end. A fault is the same computation with one line wrong. Inputs, sizes and distributions are the
-targets' own checks.
+targets' own checks. Two programs more name a dtype between their inputs and outputs, as no built-in one does: sums in
+float32 then fall on another side of a rounding's boundary here and there.
 """
 
 from __future__ import annotations
@@ -43,12 +44,50 @@ FAULTS = {
     "truncated": "the output is cut, not rounded",
     "zeros": "the output is zero",
 }
+ROTATED = """kernel rotated
+in  x[t c] bf16, w[c h d] bf16, g[d] f32, cs[t d] f32, sn[t d] f32
+out y[t h d] bf16
+q[t h d] bf16 = sum[c](x * w)
+n[t h] = rsqrt(mean[d](q * q) + 1e-6)
+p[t h d] = q * n * g
+y = p * cs + where(d < D // 2, -p[t h (d + D // 2)], p[t h (d - D // 2)]) * sn
+"""
+TWO_LAYERS = """kernel two_layers
+in  x[r c] bf16, wa[c f] bf16, wb[f e] bf16
+out y[r e] f32
+s[r f] f32 = sum[c](x * wa)
+z[r f] bf16 = max(s, 0)
+y = sum[f](z * wb)
+"""
+
+
+def _unasked(*inputs: object) -> object:
+    raise NotImplementedError("what the program means is not asked here")
+
+
+OWN = {
+    "rotated": Target(
+        "rotated",
+        _unasked,
+        ROTATED,
+        (Workload({"t": 4096, "c": 4096, "h": 32, "d": 128}),),
+        checks=(Workload({"t": 70, "c": 256, "h": 16, "d": 64}), Workload({"t": 17, "c": 300, "h": 5, "d": 128})),
+    ),
+    "two_layers": Target(
+        "two_layers",
+        _unasked,
+        TWO_LAYERS,
+        (Workload({"r": 4096, "c": 4096, "f": 4096, "e": 4096}),),
+        checks=(Workload({"r": 70, "c": 256, "f": 320, "e": 96}), Workload({"r": 37, "c": 130, "f": 77, "e": 50})),
+    ),
+}
 ONLINE = ("attention", "cross_entropy", "softmax")  # those with a running maximum
 
 
 def faults(name: str) -> list[str]:
     """The planted errors that change this target's kernel."""
     without = ["truncated"] if name in ("cross_entropy", "matmul_f16") else []  # cut as bf16 is: theirs is not
+    without += ["truncated"] if name == "two_layers" else []
     return [f for f in FAULTS if f not in without and (f != "no_rescale" or name in ONLINE)]
 
 
@@ -139,6 +178,19 @@ def swiglu(x: Inputs, params: dict[str, object], rng: np.random.Generator, fault
         return gate / (1 + np.exp(-gate)) * up
 
 
+def rotated(x: Inputs, params: dict[str, object], rng: np.random.Generator, fault: str) -> Array:
+    t, c = x["x"].shape
+    h, d = x["w"].shape[1:]
+    q = bf16(matmul(x["x"], x["w"].reshape(c, h * d), rng, fault)).reshape(t, h, d)
+    p = q / np.sqrt((q * q).mean(-1, keepdims=True, dtype=F32) + F32(1e-6)) * f32(x["g"])
+    turned = np.concatenate([-p[..., d // 2 :], p[..., : d // 2]], -1)
+    return p * f32(x["cs"])[:, None] + turned * f32(x["sn"])[:, None]
+
+
+def two_layers(x: Inputs, params: dict[str, object], rng: np.random.Generator, fault: str) -> Array:
+    return matmul(bf16(np.maximum(matmul(x["x"], x["wa"], rng, fault), 0)), x["wb"], rng, fault)
+
+
 def rmsnorm(x: Inputs, params: dict[str, object], rng: np.random.Generator, fault: str) -> Array:
     rows = f32(x["x"])
     total = np.zeros((rows.shape[0], 1), F32)
@@ -191,8 +243,10 @@ KERNELS: dict[str, Callable[[Inputs, dict[str, object], np.random.Generator, str
     "matmul_f16": plain,
     "matmul_fp8": scaled,
     "rmsnorm": rmsnorm,
+    "rotated": rotated,
     "softmax": softmax,
     "swiglu": swiglu,
+    "two_layers": two_layers,
 }
 
 
@@ -217,6 +271,11 @@ def kernel(name: str, x: Inputs, params: dict[str, object], rng: np.random.Gener
         case "truncated" if dtype == "bf16":
             return (np.ascontiguousarray(out).view(np.uint32) & np.uint32(0xFFFF0000)).view(F32).astype(np.float64)
     return round_to(out, dtype)
+
+
+def job(name: str) -> Target:
+    """A built-in target, or one of `OWN`."""
+    return OWN.get(name) or target(name)
 
 
 def judgements(
@@ -249,14 +308,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--faults", type=int, default=50, help="candidates with each planted error")
-    parser.add_argument("--target", choices=sorted(BUILTIN), action="append")
+    parser.add_argument("--target", choices=sorted([*BUILTIN, *OWN]), action="append")
     args = parser.parse_args()
     rejected = missed = 0
-    for name in args.target or BUILTIN:
+    for name in args.target or (*BUILTIN, *OWN):
         worst: Counter[str] = Counter()
         bad = 0
-        candidates = -(-args.draws // len(target(name).checks))
-        honest = [one for all_checks in judgements(target(name), candidates) for one in all_checks]
+        candidates = -(-args.draws // len(job(name).checks))
+        honest = [one for all_checks in judgements(job(name), candidates) for one in all_checks]
         for workload, distribution, found in honest:
             for question, share in tightest(found.evidence).items():
                 worst[question] = max(worst[question], share)  # type: ignore[assignment]
@@ -268,8 +327,7 @@ def main() -> int:
         print(f"{name}: {bad} of {len(honest)} honest draws rejected; nearest to the limit: {shares}", flush=True)
         for fault in faults(name):
             caught = [
-                any(not v.passed for _, _, v in all_checks)
-                for all_checks in judgements(target(name), args.faults, fault)
+                any(not v.passed for _, _, v in all_checks) for all_checks in judgements(job(name), args.faults, fault)
             ]
             missed += len(caught) - sum(caught)
             print(f"  {fault}: {sum(caught)} of {len(caught)} candidates caught", flush=True)

@@ -7,8 +7,8 @@ named roundings happen (declared dtypes, casts, quantize) and everything between
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,9 @@ from dsl.wording import counted
 __all__ = ["DTYPES", "evaluate", "round_to"]
 
 Mode = Literal["exact", "rounded"]
+Rounding: TypeAlias = Callable[[NDArray, str], NDArray]  # float64 values of any shape, dtype -> rounded, as `round_to`
+# What they give is one of their operands, or true or false: no arithmetic that float32 would round.
+_CHOICES = ("where", "max", "min", "abs", "not", "and", "or", "==", "!=", "<", "<=", ">", ">=")
 
 
 def evaluate(
@@ -46,12 +49,15 @@ def evaluate(
     params: Mapping[str, int | float | bool] | None = None,
     mode: Mode = "exact",
     want: Collection[str] | None = None,
+    rounding: Rounding = round_to,
 ) -> dict[str, NDArray]:
     """Every output, and every name of `want`, as arrays with their axes in declared order.
 
     `inputs`: one array for each `in` tensor, of any NumPy dtype, one dimension for each axis; under `rank r` the
     sharded ones carry the rank axis. Extents follow from their shapes. `params`: what has no default must be given.
     Values are float64; int64 where the dtype is an integer one and nothing is fractional; bool.
+    rounding: in rounded mode, how a computed value becomes one of a named dtype narrower than f32 (block formats
+    aside). What is an input, or chosen among inputs, has no error that could matter: `round_to` rounds it.
 
     Raises ValueError where inputs or params do not fit the program, ProgramError where the program itself is wrong.
     """
@@ -60,7 +66,7 @@ def evaluate(
     given = _inputs(program, inputs)
     extents = extents_of(program, {k: v.shape for k, v in given.items()}, params)
     with np.errstate(all="ignore"):
-        return _Meaning(program, given, extents, mode).run(set(want or ()))
+        return _Meaning(program, given, extents, mode, rounding).run(set(want or ()))
 
 
 def _inputs(program: Program, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
@@ -81,10 +87,14 @@ def _inputs(program: Program, inputs: Mapping[str, NDArray]) -> dict[str, NDArra
 
 
 class _Meaning:
-    def __init__(self, program: Program, inputs: Mapping[str, NDArray], extents: Extents, mode: Mode) -> None:
+    def __init__(
+        self, program: Program, inputs: Mapping[str, NDArray], extents: Extents, mode: Mode, rounding: Rounding
+    ) -> None:
         self.algorithm = program.algorithm
         self.extents = extents
         self.mode = mode
+        self.rounding = rounding
+        self.computed: set[str] = set()  # names whose values a float32 computation gives with an error of its own
         self.outputs = {t.name: t for t in self.algorithm.outputs}
         self.env: dict[str, Named] = {}
         for t in self.algorithm.inputs:
@@ -117,9 +127,9 @@ class _Meaning:
         if isinstance(s.value, Call) and s.value.function == "quantize":
             self.quantize(s, s.value)
         else:
-            self.bind(s.targets[0], self.value(s.value))
+            self.bind(s.targets[0], self.value(s.value), self.inexact(s.value))
 
-    def bind(self, target: Tensor, value: Named) -> None:
+    def bind(self, target: Tensor, value: Named, inexact: bool = True) -> None:
         declared = self.outputs.get(target.name)
         axes = target.axes if declared is None or declared.axes is None else declared.axes
         if axes is None:
@@ -131,9 +141,26 @@ class _Meaning:
                 target.span,
             )
         dtype = target.dtype or (declared.dtype if declared else None)
-        self.env[target.name] = self.cast(value.transposed(axes), dtype)
+        self.env[target.name] = self.cast(value.transposed(axes), dtype, inexact)
+        if inexact and not _narrow(dtype):
+            self.computed.add(target.name)
 
-    def cast(self, x: Named, dtype: str | None) -> Named:
+    def inexact(self, e: Expr) -> bool:
+        """Whether a float32 computation of `e` has an error beside those of the roundings that are named."""
+        match e:
+            case Name(name) | Read(name):
+                return name in self.computed
+            case Unary(_, operand):
+                return self.inexact(operand)
+            case Binary(op, left, right):
+                return op not in _CHOICES or self.inexact(left) or self.inexact(right)
+            case Call(function, _, args):
+                if function in DTYPES:
+                    return not _narrow(function) and any(map(self.inexact, args))
+                return function not in _CHOICES or any(map(self.inexact, args))
+        return False
+
+    def cast(self, x: Named, dtype: str | None, inexact: bool = False) -> Named:
         """Rounded to a named dtype; in exact mode only bool and float are told apart."""
         if dtype is None:
             return x
@@ -148,7 +175,8 @@ class _Meaning:
         if self.mode == "rounded" and dtype in BLOCKS:
             data = round_blocks(data, dtype)  # along the last axis of the name that declares it
         elif self.mode == "rounded":
-            data = round_to(data, dtype)
+            rounding = self.rounding if inexact and _narrow(dtype) and data.dtype.kind == "f" else round_to
+            data = rounding(data, dtype)
             if kind == "int" and np.isfinite(data).all():
                 data = data.astype(np.int64)
         return Named(x.axes, data)
@@ -181,7 +209,7 @@ class _Meaning:
         if dtype in BLOCKS:  # whose blocks lie along the last axis of the name
             self.bind(Tensor(q.name, q.axes, dtype, q.span), scaled)
         else:
-            self.bind(q, self.cast(scaled, dtype))
+            self.bind(q, self.cast(scaled, dtype, inexact=True), inexact=False)
 
     # Expressions
 
@@ -229,7 +257,7 @@ class _Meaning:
             if f in BLOCKS:
                 raise _wrong("block-dtype", f"`{f}` is no function: its blocks lie along a name's last axis", e.span)
             if f in DTYPES and n == 1:
-                return self.cast(self.value(e.args[0]), f)
+                return self.cast(self.value(e.args[0]), f, self.inexact(e.args[0]))
             if f in functions.FUNCTIONS and n == functions.ARITY.get(f, 1):
                 return self.map(functions.FUNCTIONS[f], *(self.value(a) for a in e.args))
         elif f in functions.REDUCTIONS and n == 1:
@@ -396,6 +424,10 @@ class _Meaning:
         if kind == "all_to_all":
             return x.renamed({rank: other, other: rank})
         return reduced(x, [rank], np.sum).renamed({other: rank})
+
+
+def _narrow(dtype: str | None) -> bool:
+    return dtype is not None and dtype not in ("f64", "f32", "bool", *BLOCKS)
 
 
 def _names(e: Expr) -> set[str]:

@@ -5,19 +5,30 @@ the outputs themselves, so that an error is a distance to the value and not to a
 keeps that rounding and makes the one choice that the language leaves to a kernel: an undeclared operand of a
 contraction is rounded to the declared operand's dtype (attention's probabilities to bf16, say). It is the yardstick
 of `evaluators.tolerance`.
+
+Where a computed value is rounded to a named dtype, an honest kernel's float32 sums may stand on the other side of the
+boundary between two neighbours than the exact value does: few values, each a whole step away. So the honest answer of
+a program with such a name is asked for twice: as it is, and with every value that is so near to a boundary on its
+other side. At each place the one farther from the right answer counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from dsl.assembly import walk
-from dsl.meaning import evaluate
-from dsl.rounding import round_to
+from dsl.meaning import Rounding, evaluate
+from dsl.rounding import DTYPES, round_to
 from dsl.syntax import Algorithm, Binary, Call, Expr, Name, Program, Read, Statement, Tensor, Unary
 from evaluators.inputs import FLOATS, Array
 from evaluators.tolerance import FLOORS
+
+# How far a float32 computation may stand from the exact value, relative to it and to the values beside it: that of
+# `evaluators.tolerance` for the relative L2 of float32 outputs.
+_FLOAT32 = FLOORS["f32"].l2 * FLOORS["f32"].unit
 
 
 @dataclass(frozen=True)
@@ -37,11 +48,69 @@ def answers(
     dtypes = output_dtypes(program.algorithm)
     right = evaluate(bare, dict(inputs), dict(params), mode="rounded")
     lowered = honest(bare)
-    loose = right if lowered == bare else evaluate(lowered, dict(inputs), dict(params), mode="rounded")
-    return {
-        name: Answer(dtype, right[name], round_to(loose[name], dtype) if dtype in FLOORS else loose[name])
-        for name, dtype in dtypes.items()
-    }
+
+    def meant(one: Program, rounding: Rounding) -> dict[str, Array]:
+        return evaluate(one, dict(inputs), dict(params), mode="rounded", rounding=rounding)
+
+    sides = _Sides()
+    right = loose = meant(bare, sides.keep)
+    named = bool(sides.kept)  # of the choice that the language leaves open no side is asked
+    if lowered != bare:
+        sides = _Sides()
+        loose = meant(lowered, sides.keep if named else round_to)
+    other = meant(lowered, sides.cross) if named else loose
+    return {name: _answer(dtype, right[name], loose[name], other[name]) for name, dtype in dtypes.items()}
+
+
+def _answer(dtype: str, right: Array, loose: Array, other: Array) -> Answer:
+    if dtype not in FLOORS:
+        return Answer(dtype, right, other)
+    near, far = round_to(loose, dtype), round_to(other, dtype)
+    with np.errstate(invalid="ignore"):
+        return Answer(dtype, right, np.where(np.abs(far - right) > np.abs(near - right), far, near))
+
+
+@dataclass
+class _Sides:
+    """Rounds computed values: first as they are (`keep`, which notes them), then those near to a boundary to its other
+    side (`cross`). Both see the same values in the same order."""
+
+    kept: list[Array] = field(default_factory=list)
+    _next: int = 0
+
+    def keep(self, values: Array, dtype: str) -> Array:
+        self.kept.append(values)
+        return round_to(values, dtype)
+
+    def cross(self, values: Array, dtype: str) -> Array:
+        exact = self.kept[self._next]
+        self._next += 1
+        usual = round_to(exact, dtype)
+        reach = _FLOAT32 * _scale(exact) + np.abs(values - exact)  # what crossed before has moved these values
+        reach = np.minimum(reach, _step(exact, dtype) / 4)
+        below, above = (round_to(x, dtype) for x in (exact - reach, exact + reach))
+        crossed = np.where(below != usual, below, above)
+        moved = round_to(values, dtype)
+        chosen = np.where(moved != usual, moved, crossed)
+        return np.where(np.isfinite(values) & np.isfinite(exact) & np.isfinite(chosen), chosen, moved)
+
+
+def _scale(values: Array) -> Array:
+    """Each value's size; where a sum cancels to less, that of the values along the axis on which they are smallest."""
+    finite = np.where(np.isfinite(values), values, 0.0)
+    least = np.asarray(np.inf) if finite.ndim else np.asarray(0.0)
+    for axis in range(finite.ndim):
+        least = np.minimum(least, np.sqrt(np.mean(finite**2, axis=axis, keepdims=True)))
+    return np.maximum(np.abs(finite), least)
+
+
+def _step(values: Array, dtype: str) -> Array:
+    """The distance between two neighbours of the dtype, there."""
+    f = DTYPES[dtype]
+    if f.kind == "int":
+        return np.ones(np.shape(values))
+    _, exponent = np.frexp(np.where(np.isfinite(values), values, 0.0))
+    return np.ldexp(1.0, np.maximum(exponent - 1, f.smallest_exponent) - f.mantissa)
 
 
 def output_dtypes(algorithm: Algorithm) -> dict[str, str]:

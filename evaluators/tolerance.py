@@ -111,10 +111,19 @@ class Figures:
         )
         self._limit(f"worst_{name}", ours, theirs, allowed, f"worst {name}", place)
 
-    def lean(self, mean: float, deviation: float, count: int, mean_size: float) -> None:
-        """Mean and standard deviation of errors in the direction of the right answer, of so many elements."""
+    def lean(self, mean: float, deviation: float, count: int, mean_size: float, beyond: float = 0.0) -> None:
+        """Mean and standard deviation of errors in the direction of the right answer, of so many elements.
+
+        beyond: how far the honest answer is off in the mean, beyond its own last rounding. One value inside that is
+        rounded to another side moves whole rows at once, which the standard error of elements does not know.
+        """
         chance = deviation / math.sqrt(count)
-        allowed = max(self._floor.bias * self._floor.unit, STANDARD_ERRORS * chance / mean_size, self._tiny / mean_size)
+        allowed = max(
+            self._floor.bias * self._floor.unit,
+            STANDARD_ERRORS * chance / mean_size,
+            HONEST_FACTOR * beyond / mean_size,
+            self._tiny / mean_size,
+        )
         self._limit("bias", abs(mean) / mean_size, 0.0, allowed, "errors lean to one side by")
 
     def verdict(self) -> Verdict:
@@ -144,10 +153,10 @@ def verdict(got: Array, oracle: Array, honest: Array, dtype: str) -> Verdict:
     """Judge the values of one output of a declared dtype; all three arrays have its shape.
 
     oracle: the right values, float64, without the output's last rounding. honest: what an honest low-precision kernel
-    gives, rounded to the dtype. Integers and bools must be equal.
+    gives, rounded to the dtype. Integers and bools must be equal to the one or the other.
     """
     if dtype not in FLOORS:
-        return _exact(got, oracle)
+        return _exact(got, oracle, honest)
     reasons = _mask_reasons(got, honest)
     if reasons:
         return Verdict(reasons, {"finite": False})
@@ -174,12 +183,14 @@ def verdict(got: Array, oracle: Array, honest: Array, dtype: str) -> Verdict:
         worst = np.unravel_index(int(np.argmax(ours)), ours.shape)
         figures.worst(name, float(ours[worst]), float(np.max(theirs)), float(np.median(theirs)), place_of(worst))
     lean = (got - honest) * np.sign(oracle)
-    figures.lean(float(np.mean(lean)), float(np.std(lean)), lean.size, float(np.mean(np.abs(oracle))))
+    beyond = np.maximum(np.abs(honest_error) - FLOORS[dtype].unit * np.abs(oracle), 0.0)
+    mean_size = float(np.mean(np.abs(oracle)))
+    figures.lean(float(np.mean(lean)), float(np.std(lean)), lean.size, mean_size, float(np.mean(beyond)))
     return figures.verdict()
 
 
-def _exact(got: Array, oracle: Array) -> Verdict:
-    wrong = np.asarray(got) != np.asarray(oracle)
+def _exact(got: Array, oracle: Array, honest: Array) -> Verdict:
+    wrong = (np.asarray(got) != np.asarray(oracle)) & (np.asarray(got) != np.asarray(honest))
     count = int(np.count_nonzero(wrong))
     evidence: dict[str, Any] = {"different": count, "of": int(np.asarray(oracle).size)}
     if not count:

@@ -9,9 +9,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from dsl.parser import parse
 from dsl.rounding import round_to
 from evaluators.inputs import Array, generator
-from evaluators.targets import BUILTIN, target
+from evaluators.oracle import Answer, answers
+from evaluators.targets import BUILTIN
 from evaluators.tolerance import Verdict, form, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,25 +28,26 @@ def _benchmark() -> ModuleType:
 
 
 BENCHMARK = _benchmark()
+NAMES = (*BUILTIN, *BENCHMARK.OWN)
 
 
-@pytest.mark.parametrize("name", BUILTIN)
+@pytest.mark.parametrize("name", NAMES)
 def test_honest_kernels_pass(name: str) -> None:
-    for one in BENCHMARK.judgements(target(name), 8, seed=101):
+    for one in BENCHMARK.judgements(BENCHMARK.job(name), 8, seed=101):
         for workload, distribution, found in one:
             assert found.passed, (workload.name, distribution, found.reasons)
 
 
-@pytest.mark.parametrize(("name", "fault"), [(n, f) for n in BUILTIN for f in BENCHMARK.faults(n)])
+@pytest.mark.parametrize(("name", "fault"), [(n, f) for n in NAMES for f in BENCHMARK.faults(n)])
 def test_planted_errors_are_caught(name: str, fault: str) -> None:
-    for one in BENCHMARK.judgements(target(name), 1, fault, seed=202):
+    for one in BENCHMARK.judgements(BENCHMARK.job(name), 1, fault, seed=202):
         assert any(not found.passed for _, _, found in one)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BUILTIN)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_thousand_honest_draws_give_no_rejection(name: str) -> None:
-    judged = [one for everything in BENCHMARK.judgements(target(name), 250, seed=303) for one in everything]
+    judged = [one for everything in BENCHMARK.judgements(BENCHMARK.job(name), 250, seed=303) for one in everything]
     assert len(judged) >= 1000
     assert not [(w.name, d, v.reasons) for w, d, v in judged if not v.passed]
 
@@ -159,3 +162,48 @@ def test_shape_and_dtype_are_strict() -> None:
     assert form("bf16", (2, 3), "bf16", (2, 3)) == ()
     assert form("f32", (2, 3), "bf16", (2, 3)) == ("dtype f32, declared bf16",)
     assert form("bf16", (1, 3), "bf16", (2, 3)) == ("shape [1, 3], declared [2, 3]",)
+
+
+# The other side of a boundary ----------------------------------------------------------------------
+
+
+NARROW = "kernel f\nin x[r c] f32, w[c] f32\nout y[r c] f32\n{}\ny = q * w\n"
+
+
+def _answer(body: str, **inputs: Array) -> Answer:
+    return answers(parse(NARROW.format(body)), inputs, {})["y"]
+
+
+def test_a_computed_value_near_to_a_boundary_may_be_rounded_to_either_side() -> None:
+    tie = 1 + 2.0**-8  # halfway between two neighbours of bf16, to the even one
+    x, w = np.asarray([[1.0, 1.5, 1.25]]), np.ones(3)
+    for scale in (tie, tie * (1 + 2.0**-20), tie * (1 - 2.0**-20)):
+        found = _answer(f"q[r c] bf16 = x * {scale!r}", x=x, w=w)
+        assert sorted((found.oracle[0, 0], found.honest[0, 0])) == [1.0, 1 + 2.0**-7]
+        assert np.array_equal(found.oracle[0, 1:], found.honest[0, 1:])  # these are far from a boundary
+        assert verdict(found.honest, found.oracle, found.honest, "f32").passed
+    far = _answer(f"q[r c] bf16 = x * {tie * (1 + 2.0**-12)!r}", x=x, w=w)
+    assert np.array_equal(far.oracle, far.honest)
+
+
+def test_what_is_no_sum_of_float32_has_one_side() -> None:
+    """Inputs, what is chosen among them, and a program that names nothing between: the yardstick is what it was."""
+    x, w = np.asarray([[1 + 2.0**-8, 1.5, 1.25]]), np.ones(3)
+    for value in ("x", "max(x, 0)", "where(x > 1, -x, x)", "f32(x)"):
+        found = _answer(f"q[r c] bf16 = {value}", x=x, w=w)
+        assert np.array_equal(found.oracle, found.honest), value
+    assert not np.array_equal(*_both(_answer("s[r c] f32 = x * 1.0\nq[r c] bf16 = s", x=x, w=w)))
+    assert np.array_equal(*_both(_answer("q[r c] = x * 1.0", x=x, w=w)))
+
+
+def _both(found: Answer) -> tuple[Array, Array]:
+    return found.oracle, found.honest
+
+
+def test_an_integer_rounded_at_a_half_may_be_either() -> None:
+    program = parse("kernel f\nin x[r c] f32\nout q[r c] int8, s[r] f32\nq, s[r] = quantize(x, int8)\n")
+    x = np.asarray([[127.0, 2.5, 3.0, -7.5 * (1 + 2.0**-21)]])
+    found = answers(program, {"x": x}, {})["q"]
+    assert found.oracle.tolist() == [[127, 2, 3, -8]] and found.honest.tolist() == [[127, 3, 3, -7]]
+    for got, passed in (([[127, 2, 3, -7]], True), ([[127, 3, 3, -8]], True), ([[127, 2, 4, -8]], False)):
+        assert verdict(np.asarray(got), found.oracle, found.honest, "int8").passed == passed
