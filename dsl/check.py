@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dsl.anatomy import Anatomy, Contraction, Sizes, anatomies, contraction
 from dsl.diagnostics import Diagnostic, ProgramError, nearest
+from dsl.divisors import zero_divisors
 from dsl.edits import explicit
 from dsl.elaborate import elaborate
 from dsl.hardware import HARDWARE, Hardware
@@ -38,7 +39,7 @@ def errors(program: Program, hw: Hardware | None = None, sizes: Sizes | None = N
 
 def _wrong(program: Program, hw: Hardware | None, sizes: Sizes | None) -> list[Diagnostic]:
     graph, found = elaborate(program)
-    found = [*found, *_kernels(program)]
+    found = [*found, *zero_divisors(program, sizes), *_kernels(program)]
     kernels = anatomies(program) if not any(d.severity == "error" for d in found) else None
     found += _order(program, kernels)
     whole = not any(d.severity == "error" for d in found)

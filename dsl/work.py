@@ -127,11 +127,11 @@ def extents(
         for name, axis in graph.axes.items():
             try:
                 if axis.fine is not None and axis.ratio is not None and name not in ratios:
-                    ratios[name] = max(1, int(_value(axis.ratio, known, params or {})))
+                    ratios[name] = max(1, int(number(axis.ratio, known, params or {})))
                 if axis.fine is not None and name in ratios and name not in known and axis.fine in known:
                     known[name] = -(-known[axis.fine] // ratios[name])
                 if axis.free is not None and name not in known:
-                    known[name] = int(_value(axis.free, known, params or {}))
+                    known[name] = int(number(axis.free, known, params or {}))
             except KeyError:
                 continue
     if graph.rank:
@@ -142,16 +142,20 @@ def extents(
     return known, ratios
 
 
-def _value(e: Expr, known: Mapping[str, int], params: Mapping[str, int | float | bool]) -> float:
+def number(e: Expr, known: Mapping[str, int], params: Mapping[str, int | float | bool]) -> float:
+    """The value of an expression of numbers, params and extents; an axis' name stands for its extent.
+
+    Raises KeyError for anything else, ZeroDivisionError.
+    """
     match e:
         case Number(value=value) | Bool(value=value):
             return value
         case Name(id=name):
             return params[name] if name in params else known[name.lower()]
         case Unary(op="-", operand=operand):
-            return -_value(operand, known, params)
+            return -number(operand, known, params)
         case Binary(op=op, left=left, right=right):
-            a, b = _value(left, known, params), _value(right, known, params)
+            a, b = number(left, known, params), number(right, known, params)
             return {
                 "+": lambda: a + b,
                 "-": lambda: a - b,
@@ -161,7 +165,7 @@ def _value(e: Expr, known: Mapping[str, int], params: Mapping[str, int | float |
                 "%": lambda: a % b,
             }[op]()
         case Call(function=f, args=args) if f in ("min", "max"):
-            values = [_value(a, known, params) for a in args]
+            values = [number(a, known, params) for a in args]
             return min(values) if f == "min" else max(values)
     raise KeyError(str(e))
 

@@ -279,3 +279,31 @@ def test_names_that_the_module_could_not_say(name: str, said: str) -> None:
 
 if __name__ == "__main__":
     GOLDEN.write_text(rendered())
+
+
+# What sizes make impossible ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("axis b = r // 0\ny = x + sum[r in b](x)", "a block of `b` would have 0 of `r`"),
+        (
+            "axis b = r // (2 - 4)\ny = x * b",
+            "a block of `b` would have `2 - 4`, which is -2 here, of `r`",
+        ),
+        (
+            "axis b = r // (R // 64)\ny = x * b",
+            "a block of `b` would have `R // 64`, which is 0 here, of `r`",
+        ),
+        ("y = x + (r // 0)", "`//` divides by 0"),
+        ("y = x + r % (R // 64)", "`%` divides by `R // 64`, which is 0 here"),
+        ("param w int = 0\ny = x + r % max(w, 1)", ""),
+        ("y = x / 0 + r // R", ""),
+    ],
+)
+def test_a_divisor_that_is_zero_is_an_error(line, said):
+    program = parse(f"kernel f\nin x[r] f32\nout y[r] f32\n{line}\n")
+    for sizes, there in (({"r": 32}, bool(said)), (None, bool(said) and "R // 64" not in line)):
+        found = check(program, hardware("b200"), sizes)
+        assert [d.message for d in found if d.rule == "zero-divisor"] == [said] * there
