@@ -1,7 +1,7 @@
 """Measures the schedules of configs/candidates/CHIP.toml beside the libraries, and writes the best ones as champions.
 
     python benchmarks/champions.py measure --hw h200 -o results.json [--seconds 330]   (on a machine with the GPU)
-    python benchmarks/champions.py measure --plan found --found DIR -o results.json      (DIR/TARGET.db: their runs)
+    python benchmarks/champions.py measure --plan found --found DIR -o results.json      (DIR: their runs, see --found)
     python benchmarks/results_page.py take results.json  (anywhere: champions, docs/results/h200.md)
 
 `measure` works down a plan, the most telling first, and stops where the time is up; what it has by then is in the file.
@@ -120,8 +120,14 @@ PLANS = {
         ),
         Step("matmul", only=("cuBLAS",), leave=("stages3", "square"), rounds=3),
     ),
-    "found": tuple(  # a minute: of the run in each archive the few programs that together are fastest
-        Step(name, only=("torch.compile", "copy"), rounds=3) for name in ("layernorm", "rmsnorm", "softmax")
+    "found": (  # of the run in each archive the few programs that together are fastest; half a minute each
+        Step("attention", "d256", where=("b=4",), only=("cuDNN", "plain Triton"), rounds=3),
+        Step("matmul", "tall", only=("cuBLAS", "copy"), rounds=3),
+        *(
+            Step(name, only=("torch.compile", "copy"), rounds=3)
+            for name in ("softmax", "cross_entropy", "rmsnorm", "layernorm")
+        ),
+        Step("swiglu", only=("eager", "torch.compile"), rounds=3),
     ),
     "heads": (  # what a minute is enough for
         Step("attention", "grouped", where=("b=4",), only=("cuDNN", "FA2", *PLAIN), candidates="public", rounds=3),
@@ -143,12 +149,17 @@ def job_of(step: Step) -> Target:
     return found
 
 
+def archive_of(step: Step, folder: Path) -> Path:
+    """Where a run of the step's sizes was put: TARGET.db, TARGET_SET.db."""
+    return folder / f"{'_'.join(part for part in (step.target, step.chosen) if part)}.db"
+
+
 def entries_of(step: Step, job: Target, chip: str, found: Path | None = None) -> list[Entry]:
     """The arms. found: a folder with an archive of a run of each target, whose programs stand in for the candidates."""
     if found is not None:
         from avo.candidates import find_all
 
-        texts = {one.name: one.text for one in find_all(["1/each"], str(found / f"{step.target}.db"))}
+        texts = {one.name: one.text for one in find_all(["1/each"], str(archive_of(step, found)))}
     else:
         table = tomllib.loads((ROOT / "configs" / "candidates" / f"{chip}.toml").read_text())
         schedules = table[step.target].get(step.candidates or step.chosen or "public", {})
@@ -165,6 +176,7 @@ def measure(chip: str, plan: str, output: Path, seconds: float, simulate: bool, 
     from avo.benchmark_page import BEST, summary, trouble
 
     began, found = time.monotonic(), []
+    output.parent.mkdir(parents=True, exist_ok=True)
 
     def said(what: str) -> None:
         print(f"{time.monotonic() - began:6.1f} s  {what}", flush=True)
@@ -184,7 +196,10 @@ def measure(chip: str, plan: str, output: Path, seconds: float, simulate: bool, 
     with Bench(hardware(chip), **more) as card:
         steps = [(step, job_of(step)) for step in PLANS[plan]]
         if archives is not None:
-            steps = [(step, job) for step, job in steps if (archives / f"{step.target}.db").exists()]
+            steps = [(step, job) for step, job in steps if archive_of(step, archives).exists()]
+            if not steps:
+                wanted = ", ".join(archive_of(step, archives).name for step in PLANS[plan])
+                raise SystemExit(f"{archives} has no archive of a run that this plan knows: {wanted}")
         card.compile(*((job, entries_of(step, job, chip, archives)) for step, job in steps))
         said("compiled")
         for step, job in steps:
@@ -231,7 +246,7 @@ def main() -> None:
     one.add_argument("--plan", choices=PLANS, default="main")
     one.add_argument("-o", "--output", type=Path, required=True)
     one.add_argument("--seconds", type=float, default=330.0)
-    one.add_argument("--found", type=Path, help="measure what runs found: a folder with their archives, TARGET.db")
+    one.add_argument("--found", type=Path, help="measure what runs found: a folder with TARGET.db, TARGET_SET.db")
     one.add_argument("--simulate", action="store_true", help="tiny sizes in the interpreter, to try the plan itself")
     flags = parser.parse_args()
     measure(flags.hw, flags.plan, flags.output, flags.seconds, flags.simulate, flags.found)

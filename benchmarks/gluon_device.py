@@ -326,6 +326,9 @@ def main() -> int:
     if args.child:
         child_sweep(args.child.split(","), args.rounds, args.sets, args.out)
         return 0
+    if args.part == "sweep" and not args.cases:
+        parser.error("--part sweep takes --cases NAME,...: what is timed in turn with the library")
+    Path(args.out).mkdir(parents=True, exist_ok=True)
     with held():  # for the children too, which are processes of their own
         return parent(args)
 

@@ -165,6 +165,7 @@ def main() -> None:
     parser.add_argument("--beside", default="all", help="honest, attacks or all: for which a naive timer runs too")
     parser.add_argument("--simulate", action="store_true")
     given = parser.parse_args()
+    Path(given.out).parent.mkdir(parents=True, exist_ok=True)
     if given.simulate:
         os.environ["TRITON_INTERPRET"] = "1"
     import torch  # noqa: F401  before the forks, and never its device

@@ -34,6 +34,7 @@ from benchmarks.known_attention import Known
 from dsl.hardware import hardware
 from dsl.knobs import settings
 from dsl.parser import parse
+from evaluators.device import local_devices, matching
 from evaluators.gates import Bench, Case, Evidence, lower_step
 from evaluators.measured import MeasuredEvaluator
 from evaluators.simulated import SimulatedPool, SimulatedSlot
@@ -113,6 +114,8 @@ def main() -> None:
     flags = parser.parse_args()
     folder = flags.out or Path(tempfile.mkdtemp(prefix="avo-throughput-"))
     counts = [int(n) for n in flags.devices.split(",")]
+    if not flags.simulate and len(here := matching(local_devices(), hardware("h200"))) < max(counts):
+        parser.error(f"{max(counts)} devices were asked for, {len(here)} are here")
     found = [one(flags, count, max(counts), folder / str(count)) for count in counts]
     if len(found) > 1:
         print("\ndevices  candidates a minute     over the first  device busy  the run's own CPU a candidate")
@@ -123,7 +126,6 @@ def main() -> None:
 
 def one(flags: argparse.Namespace, count: int, most: int, folder: Path) -> tuple[float, float, float]:
     """One run on so many devices, with their share of the cores: candidates a minute, busy share, CPU s a candidate."""
-    from evaluators.device import local_devices, matching
     from evaluators.process import cores
 
     chip = hardware("h200")
@@ -146,10 +148,8 @@ def one(flags: argparse.Namespace, count: int, most: int, folder: Path) -> tuple
         for slot in slots if isinstance(judge, Rehearsal) else ():
             slot._speed = judge.speed
     else:
-        here = matching(local_devices(), chip)
-        if len(here) < count:
-            raise SystemExit(f"{count} devices were asked for, {len(here)} are here")
-        judge = MeasuredEvaluator(chip, jobs=jobs, seed=flags.seed, devices=here[:count], compilers=compilers)
+        here = matching(local_devices(), chip)[:count]
+        judge = MeasuredEvaluator(chip, jobs=jobs, seed=flags.seed, devices=here, compilers=compilers)
     folder.mkdir(parents=True, exist_ok=True)
     watch = Watch(folder / "verdicts.jsonl")
     cpu = time.process_time()
