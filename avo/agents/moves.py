@@ -72,7 +72,7 @@ MOVES: tuple[Move, ...] = (
          "most blocks need no maximum; the few that do are done again", to="speculative"),
     Move("order l2", "up", ("L2 bandwidth", "HBM bandwidth", "tail wave"), 0.2,
          "heads whose keys fit in L2 run together"),
-    Move(KNOB, "any", ("tail wave", "latency", "load latency"), 0.5,
+    Move(KNOB, "any", ("tail wave", "latency", "load latency"), 0.8,
          "blocks of a long sum give every processor work, and a second kernel adds them up"),
     Move("waves_per_eu", "any", ("latency", "spills"), 0.1, "another balance of registers against waves"),
     Move("matrix_instr", "any", ("matrix units",), 0.05, "another shape of the matrix instruction"),

@@ -282,7 +282,10 @@ class Space:
             if program is not None:
                 program = self._after(program, BLOCKS)
                 option = self.itself(replace(first, program=program, key=key_of(program)), first)
-                found.append(replace(option, source="algorithm"))
+                known = self.point(first.program, first.key).setting  # the other kernel's knobs are all new
+                changes = {n: c for n, c in option.changes.items() if n in known and n != splitting.KNOB}
+                changes = {splitting.KNOB: (0, length), **changes}
+                found.append(replace(option, changes=changes, source="algorithm"))
         return found
 
     def idioms(self, parent: Tried) -> list[Tried]:

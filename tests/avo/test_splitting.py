@@ -9,7 +9,7 @@ import pytest
 
 from avo.agents import splitting
 from avo.agents.heuristic import HeuristicAgent
-from avo.agents.protocol import Brief, Judged
+from avo.agents.protocol import Brief, Judged, Proposal
 from avo.workloads import retarget
 from dsl.check import errors
 from dsl.hardware import hardware
@@ -54,8 +54,8 @@ def test_blocks_give_each_processor_one() -> None:
     assert splitting.lengths(program, H200, [square, few]) == []
 
 
-def first(job: Target) -> str:
-    """The heuristic's first proposal after the seed's verdict."""
+def first(job: Target) -> Proposal:
+    """The heuristic's, after the seed's verdict."""
     gate = GateResult(gate="compile", passed=True, evidence={"kernels": []})
     rows = [
         WorkloadResult(workload=w.name, work=1e12, floor_s=1e-5, bottleneck="matrix units", predicted_s=1e-3)
@@ -65,14 +65,17 @@ def first(job: Target) -> str:
     seed = Judged(0, digest(parse(job.seed)), job.seed, (), "seed", found, score(found))
     proposal = HeuristicAgent().propose(Brief(1, 0, job, H200, seed, seed, (seed,), opens=job.opens))
     assert proposal is not None
-    return proposal.text
+    return proposal
 
 
 def test_a_long_sum_is_tried_in_blocks_where_the_target_opens_it() -> None:
     assert TALL.opens == "all"
-    assert "axis kb = k // 8192" in first(TALL) and "load tma" in first(TALL)
-    assert "kb" not in first(replace(TALL, opens="schedule"))
-    assert "kb" not in first(replace(complete(target("matmul")), opens="all"))  # squares fill the chip
+    found = first(TALL)
+    assert "axis kb = k // 8192" in found.text and "load tma" in found.text
+    assert found.rationale.startswith("sum in blocks of 0 -> 8192, tile m 64 -> 128") and found.hypothesis is not None
+    assert found.hypothesis.claim.startswith("blocks of a long sum")
+    assert "kb" not in first(replace(TALL, opens="schedule")).text
+    assert "kb" not in first(replace(complete(target("matmul")), opens="all")).text  # squares fill the chip
 
 
 def test_a_set_says_what_may_be_changed_there() -> None:
