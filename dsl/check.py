@@ -12,6 +12,7 @@ from dsl.edits import explicit
 from dsl.elaborate import elaborate
 from dsl.hardware import HARDWARE, Hardware
 from dsl.lowering import tile_program, without_roles
+from dsl.reach import too_large
 from dsl.schedule import kernels_of, resolve
 from dsl.schedule_form import effective, form
 from dsl.schedule_rules import SPECIALISED, fit, lacks
@@ -48,12 +49,14 @@ def _wrong(program: Program, hw: Hardware | None, sizes: Sizes | None) -> list[D
 
 
 def unlowered(program: Program, hw: Hardware | None, sizes: Sizes | None) -> list[Diagnostic]:
-    """What this version cannot lower yet, by the lowering itself. The program is legal all the same."""
+    """What this version cannot lower yet, by the lowering itself; the program is legal all the same. And errors where
+    what it emits cannot run at these sizes."""
     try:
         kernels = tile_program(program, hw or HARDWARE["b200"], sizes)
     except ProgramError as error:
         return [replace(d, severity="warning") for d in error.diagnostics]
-    return without_roles(kernels) if hw is not None and hw.arch == SPECIALISED else []
+    found = too_large(program, kernels, sizes) if sizes is not None else []
+    return found + (without_roles(kernels) if hw is not None and hw.arch == SPECIALISED else [])
 
 
 def schedule_diagnostics(

@@ -284,6 +284,26 @@ if __name__ == "__main__":
 # What sizes make impossible ------------------------------------------------------------------------
 
 
+TWO = "kernel f\nin x[r c] bf16\nout y[r c] bf16\ny = x * 2\n\nschedule\ntile r={} c=64\ngrid r c\n"
+
+
+@pytest.mark.parametrize("chip", ["b200", "mi300x"])
+def test_offsets_within_a_tensor_are_of_32_bits_where_a_kernel_holds_several_rows(chip):
+    def found(rows, length, tile=4):
+        hw = hardware(chip)
+        return [d.message for d in errors_of(check(parse(TWO.format(tile)), hw, {"r": rows, "c": length}))]
+
+    assert not found(2**19, 4096 - 1)
+    assert [m[:26] for m in found(2**19, 4096)] == ["`x` has 2,147,483,648 elem", "`y` has 2,147,483,648 elem"]
+    assert not found(2**19, 4096, tile=1)  # each row by an address of 64 bits
+    assert "positions are of 32 bits" in found(2**31, 1)[0]
+    assert "positions are of 32 bits" in found(10**30, 1)[0]
+
+
+def errors_of(found):
+    return [d for d in found if d.severity == "error"]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
