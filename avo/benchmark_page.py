@@ -18,7 +18,9 @@ def conditions(found: Benchmark) -> str:
     """Under what the figures were taken, as it stands beside each of them."""
     device, r = found.device, found.regime
     versions = ", ".join(
-        f"{name} {found.versions[name]}" for name in ("torch", "triton", "cudnn", "driver") if name in found.versions
+        f"{name} {found.versions[name]}"
+        for name in ("torch", "triton", "cudnn", "rocm", "driver")
+        if name in found.versions
     )
     return (
         f"{device['name']}, {found.date[:10]}; {versions}; {r.name} regime: {r.untimed_s * 1e3:g} ms untimed and "

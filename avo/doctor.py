@@ -100,7 +100,16 @@ def _triton() -> Iterator[Finding]:
         yield Finding("triton", "warn", "importable, but installed as no known package: its version is not known")
         return
     old = tuple(int(p) for p in version.split("+")[0].split(".")[:2]) < (3, 6)
-    yield Finding("triton", "fail" if old else "ok", version, "pip install 'triton>=3.6'" if old else "")
+    newer = _ROCM_TRITON if _rocm() else "pip install 'triton>=3.6'"
+    yield Finding("triton", "fail" if old else "ok", version, newer if old else "")
+
+
+_ROCM_TRITON = "the one that comes with a ROCm build of torch (pip install torch --index-url of that ROCm)"
+
+
+def _rocm() -> bool:
+    """Whether torch is built for AMD's devices: PyPI's Triton is not its own."""
+    return "+rocm" in (installed.version("torch") or "")
 
 
 def _gpu() -> Iterator[Finding]:
@@ -242,8 +251,12 @@ def _compiler() -> Iterator[Finding]:
                 launch = kernel.specialise(sizes.sizes, sizes.params)
                 code = Compiler(pool).compile(lowered.source, kernel.name, launch, chip)
             except WorkerFailure as failure:
-                advice = "reinstall triton: pip install --force-reinstall 'triton>=3.6'"
-                yield Finding(f"compile {name}", "fail", failure.message, advice)
+                if _rocm() and chip.vendor == "nvidia":
+                    advice = f"predict for {name} elsewhere: the Triton of a ROCm build may lack NVIDIA's half"
+                    yield Finding(f"compile {name}", "warn", failure.message, advice)
+                    continue
+                advice = _ROCM_TRITON if _rocm() else "pip install --force-reinstall 'triton>=3.6'"
+                yield Finding(f"compile {name}", "fail", failure.message, f"reinstall triton: {advice}")
             else:
                 facts = f"softmax compiled: {code.registers} registers, {code.code_bytes} bytes of code"
                 yield Finding(f"compile {name}", "ok", facts)
