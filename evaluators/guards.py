@@ -148,6 +148,10 @@ class Regions:
             contents = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(begin))
             self._regions[begin] = (begin, begin + size, contents)
 
+    def contents(self) -> list[NDArray]:
+        """The bytes of all of it, writable."""
+        return [contents for _, _, contents in self._regions.values()]
+
     def box(self, begin: int, end: int) -> tuple[NDArray, Region]:
         """The bytes of [begin, end), writable, and their region. Raises MemoryFault where no one tensor has all."""
         for low, high, contents in self._regions.values():

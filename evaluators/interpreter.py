@@ -10,7 +10,10 @@ tests prove each correction against torch.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import linecache
+import sys
 from types import FunctionType
 from typing import Any
 
@@ -100,6 +103,8 @@ class Corrections:
     def set_grid_idx(self: Any, x: int, y: int, z: int) -> None:
         _base_set_grid_idx(self, x, y, z)
         if REGIONS.order is not None:
+            if (x, y, z) == (0, 0, 0):
+                _Launch.begins(sys._getframe(1).f_locals)
             REGIONS.order.program((x, y, z))
 
     def create_make_tensor_descriptor(self: Any, base_: Any, shape: Any, strides: Any, block: Any, *rest: Any) -> Any:
@@ -353,6 +358,7 @@ def _scaled(value: Any, scale: Any, form: Any, packed: int, k: int) -> NDArray:
 _base_atomic_cas = base.InterpreterBuilder.create_atomic_cas
 _base_atomic_rmw = base.InterpreterBuilder.create_atomic_rmw
 _base_set_grid_idx = base.InterpreterBuilder.set_grid_idx
+_base_restore = base.GridExecutor._restore_args_dev
 _base_args = base.GridExecutor._init_args_hst
 
 
@@ -413,6 +419,54 @@ def _range(plain: Any) -> Any:
     return walk
 
 
+class _Launch:
+    """The launch that runs: what is needed to run programs of it once more."""
+
+    call: tuple[Any, dict[str, Any]] | None = None
+    start: list[NDArray]
+
+    @classmethod
+    def begins(cls, frame: dict[str, Any]) -> None:
+        """frame: the names in the interpreter's loop over the grid."""
+        cls.call = None
+        if "self" in frame and "args" in frame and _may_have_atomics(frame["self"].fn.__code__.co_filename):
+            cls.call = frame["self"].fn, frame["args"]
+            cls.start = [contents.copy() for contents in REGIONS.contents()]
+
+    @classmethod
+    def ends(cls) -> None:
+        """Raises Race."""
+        if cls.call is None or REGIONS.order is None:
+            return
+        (function, args), builder, cls.call = cls.call, base.interpreter_builder, None
+        end = [contents.copy() for contents in REGIONS.contents()]
+
+        def put(kept: list[NDArray]) -> None:
+            for contents, bytes_ in zip(REGIONS.contents(), kept, strict=True):
+                contents[:] = bytes_
+
+        def run(place: tuple[int, ...]) -> None:
+            _base_set_grid_idx(builder, *place)
+            function(**args)
+
+        try:
+            REGIONS.order.rehearse(run, lambda: put(cls.start))
+        finally:
+            put(end)
+            cls.start = []
+
+
+@functools.cache
+def _may_have_atomics(file: str) -> bool:
+    lines = linecache.getlines(file)
+    return not lines or any("atomic" in line for line in lines)
+
+
+def _restored(self: Any, *args: Any) -> Any:
+    _Launch.ends()
+    return _base_restore(self, *args)
+
+
 _installed = False
 
 
@@ -448,6 +502,7 @@ def install() -> None:
     base.ReduceOps.generic_reduce = folding.generic_reduce
     base.ScanOps.generic_scan = folding.generic_scan
     base.GridExecutor._init_args_hst = _arguments
+    base.GridExecutor._restore_args_dev = _restored
     # The language is patched once instead of at every call of every function, which took most of the time.
     names = {"tl": tl, "core": tl.core}
     base._patch_lang(type("Module", (), {"__globals__": names}))

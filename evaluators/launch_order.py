@@ -6,12 +6,17 @@ programs meet at an element, one of them writes, and no order follows from atomi
 after those on the same element before it, and with them all that their programs did until then (acquire and release;
 `relaxed` orders nothing). Volatile reads acquire too, for kernels wait by them.
 
+An atomic that happens to come first orders nothing, though, if the other program would not have waited for it. So
+where two programs met in an order that only atomics gave, `rehearse` runs them again from the launch's start: the one
+up to the atomic that told of its work, then the other, which in an honest kernel waits, or leaves the rest to others.
+
 No race: programs that write the same value, up to the last bits of a float, for then any order leaves the same. So
 overlapping tiles, and a scale that everybody writes, are as they should be.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +26,14 @@ from evaluators.guards import MemoryFault, Region
 
 _PENDING = 1 << 22  # elements read whose places are kept, of one tensor, until it is known whether it is written
 _LAST_BITS = {("f", 8): 64, ("f", 4): 64, ("f", 2): 1, ("u", 2): 1}  # of a float; bf16 is held as its bits
+
+
+_REHEARSED = 4  # pairs of programs of a launch
+_WAITS = 200  # accesses beyond twice those that a program took before: by then it waits
+
+
+class _Stop(Exception):
+    """A program has come as far as it was to come."""
 
 
 class Race(MemoryFault):
@@ -72,12 +85,19 @@ class Order:
         self._nodes: list[tuple[int, list[int]]] = [(0, [])]  # (epoch that it ends, those that it comes after)
         self._node = 0  # all that the program knows of others
         self._known: dict[int, int] | None = {}  # program -> its last epoch that is known
+        self._firsts: list[int] = []  # epochs of programs
+        self._accesses: list[int] = []  # of programs
+        self._relied: dict[tuple[int, int], int] = {}  # (program, how many atomics before) -> who came after it
+        self._last: tuple[int, int] | None = None  # (atomics, accesses) with which the program that runs has to stop
+        self._ended: Exception | None = None  # what was raised here last
 
     def program(self, place: tuple[int, ...]) -> None:
         """The next program of the launch runs from now on."""
         self._programs.append(place)
         self._next_epoch()
         self._first, self._node, self._known = self._epoch, 0, {}
+        self._firsts.append(self._epoch)
+        self._accesses.append(0)
 
     def _next_epoch(self) -> None:
         self._epoch += 1
@@ -86,6 +106,7 @@ class Order:
     # What programs do: `index` are the elements' places in the memory of `region`, of those where `mask` is true.
 
     def read(self, region: Region, index: NDArray, mask: NDArray | None, itemsize: int) -> None:
+        self._count()
         marks = self._of(region, itemsize)
         if marks.writer is not None:
             at = index if mask is None else index[mask]
@@ -101,6 +122,7 @@ class Order:
 
     def write(self, region: Region, elements: NDArray, index: NDArray, mask: NDArray | None, values: NDArray) -> None:
         """Before it happens."""
+        self._count()
         itemsize = elements.itemsize
         marks = self._of(region, itemsize)
         at, new = (index, values) if mask is None else (index[mask], values[mask])
@@ -118,6 +140,7 @@ class Order:
         self, region: Region, index: NDArray, mask: NDArray | None, itemsize: int, gets: bool, gives: bool
     ) -> None:
         """An atomic, before it happens. gets: it acquires; gives: it releases."""
+        self._count(atomic=True)
         marks = self._of(region, itemsize)
         at = index if mask is None else index[mask]
         nodes = marks.of("node", itemsize)
@@ -139,6 +162,7 @@ class Order:
 
     def acquire(self, region: Region, index: NDArray, mask: NDArray | None, itemsize: int) -> None:
         """A volatile or atomic read."""
+        self._count()
         marks = self._of(region, itemsize)
         at = index if mask is None else index[mask]
         if marks.writer is not None:
@@ -148,6 +172,37 @@ class Order:
             before = [int(n) for n in np.unique(marks.of("node", itemsize)[at]) if n]
             self._nodes.append((0, [self._node, *before]))
             self._node, self._known = len(self._nodes) - 1, None
+
+    def _count(self, atomic: bool = False) -> None:
+        self._accesses[-1] += 1
+        if self._last is None:
+            return
+        atomics, accesses = self._last
+        if (atomic and self._epoch - self._first >= atomics) or self._accesses[-1] > accesses:
+            self._ended = _Stop()
+            raise self._ended
+
+    def rehearse(self, run: Callable[[tuple[int, ...]], None], begin: Callable[[], None]) -> None:
+        """At a launch's end. run: runs the program of that place; begin: puts memory back to the launch's start. Raises
+        Race; memory is then anywhere between."""
+        places, accesses, relied = self._programs, self._accesses, sorted(self._relied.items())
+        for number in sorted({round(n) for n in np.linspace(0, len(relied) - 1, min(_REHEARSED, len(relied)))}):
+            (first, atomics), second = relied[number]
+            begin()
+            self.begin()
+            no_end = (1 << 60, 1 << 60)
+            parts = [(place, no_end) for place in places[:first]]
+            parts += [(places[first], (atomics, 1 << 60)), (places[second], (1 << 60, 2 * accesses[second] + _WAITS))]
+            for place, self._last in parts:
+                self.program(place)
+                try:
+                    run(place)
+                except Exception:
+                    if isinstance(self._ended, Race):
+                        raise self._ended from None
+                    if not isinstance(self._ended, _Stop):  # it fails where others have not come as far
+                        break
+                    self._ended = None
 
     # Who knows what
 
@@ -184,14 +239,16 @@ class Order:
         known = self._all_known()
         for epoch in np.unique(np.abs(epochs[foreign])):
             program = self._program_of[int(epoch)]
+            self._relied.setdefault((program, int(epoch) - self._firsts[program]), len(self._programs) - 1)
             if known.get(program, 0) < epoch:
                 place = np.argwhere(foreign & (np.abs(epochs) == epoch))[0][: at.ndim]
                 element = int(at[tuple(place)])
-                raise Race(
+                self._ended = Race(
                     f"a race: it {said.format(self._programs[program])} in the same launch (element {element} of "
                     f"{itemsize} {'byte' if itemsize == 1 else 'bytes'}), and no atomic orders the two; on a device "
                     "they run in any order"
                 )
+                raise self._ended
 
     def _all_known(self) -> dict[int, int]:
         if self._known is None:

@@ -430,7 +430,7 @@ def _fits(case: _Case, workload: Workload) -> bool:
 def _long_sizes(case: _Case, rng: np.random.Generator) -> list[Workload]:
     """Sizes with one axis about as long as a public or hidden one and the others as short as any check has them: what
     is only right where everything is short shows, and the interpreter bears it. Of one axis, and no more than _LONGER
-    times the checks; of all, twice, where it is to be thorough. Axes that follow from others stay, and those that are
+    times the checks; of all where it is to be thorough. Axes that follow from others stay, and those that are
     of one length wherever the target names them go together."""
     target, named = case.target, _named(case.target)
     tied = {name for a in case.program.algorithm.axes for name in (a.name, a.fine)}
@@ -438,27 +438,21 @@ def _long_sizes(case: _Case, rng: np.random.Generator) -> list[Workload]:
     free = [axis for axis in base.sizes if axis not in tied and _varies(case, axis)]
     short = {axis: min(w.sizes[axis] for w in target.checks) for axis in free}
     groups = {tuple(b for b in free if all(w.sizes[a] == w.sizes[b] for w in named)): None for a in free}
-    found: list[list[Workload]] = []
+    found: list[Workload] = []
     for group in groups:
         lengths = [w.sizes[group[0]] for w in named]
         known = max(w.sizes[group[0]] for w in target.checks)
         most = min(max(lengths), (_MUCH_LONGER if case.thorough else _LONGER) * known)
         fitting = sorted({n for n in lengths if known < n <= most} or {most})
-        chosen = {fitting[-1], int(rng.choice(fitting))} if case.thorough else {int(rng.choice(fitting))}
         step = math.gcd(*lengths, 64)
-        mine = []
-        for length in sorted(chosen):
-            n = (length // step - int(rng.integers(4))) * step
-            workload = Workload({**base.sizes, **short, **dict.fromkeys(group, n)}, base.params)
-            while n > known and _takes_long(case, workload):
-                n = n // (2 * step) * step
-                workload = Workload({**workload.sizes, **dict.fromkeys(group, n)}, base.params)
-            if n > known and workload not in mine and _fits(case, workload):
-                mine.append(workload)
-        found += [mine] if mine else []
-    if not case.thorough and found:
-        found = [found[int(rng.integers(len(found)))]]
-    return [workload for mine in found for workload in mine]
+        n = ((fitting[-1] if case.thorough else int(rng.choice(fitting))) // step - int(rng.integers(4))) * step
+        workload = Workload({**base.sizes, **short, **dict.fromkeys(group, n)}, base.params)
+        while n > known and _takes_long(case, workload):
+            n = n // (2 * step) * step
+            workload = Workload({**workload.sizes, **dict.fromkeys(group, n)}, base.params)
+        if n > known and _fits(case, workload):
+            found.append(workload)
+    return found if case.thorough or not found else [found[int(rng.integers(len(found)))]]
 
 
 def _takes_long(case: _Case, workload: Workload) -> bool:

@@ -156,3 +156,47 @@ def test_many_reads_of_what_nobody_writes_are_kept_within_bounds(monkeypatch):
     assert marks.waiting <= 10
     with raced("has read"):
         launch.write(1.0, 0)
+
+
+DUMMY, LOCK, COUNT = "a count that nobody asks", "a lock", "a count of arrivals"
+
+
+@pytest.mark.parametrize(("way", "race"), [(DUMMY, True), (LOCK, False), (COUNT, False)])
+def test_programs_are_rehearsed_up_to_the_atomic_that_told_of_their_work(way, race):
+    """Each of three programs adds to one element, or the last to arrive does for all."""
+    launch = Launch()
+    start = np.zeros(8, np.float32)
+
+    def begin():
+        launch.data[:], launch.lock[:] = torch.from_numpy(start), 0
+
+    def changed(by, only_from=None):
+        launch.signal()
+        before = int(launch.lock[0])
+        if only_from in (None, before):
+            launch.lock[0] = by(before)
+        return before
+
+    def program(place):
+        if way == LOCK:
+            while changed(lambda _: 1, only_from=0):
+                pass
+        elif way == DUMMY:
+            changed(lambda n: n + 1)
+        if way == COUNT:
+            launch.write(1.0, 1 + place[0])
+            if changed(lambda n: n + 1) == 2:
+                launch.write(sum(launch.read(1 + n)[0] for n in range(3)), 0)
+            return
+        launch.write(launch.read(0)[0] + 1, 0)
+        changed(lambda n: 0 if way == LOCK else n + 1)
+
+    for number in range(3):
+        launch.program(number)
+        program((number, 0, 0))
+    assert launch.data[0] == 3
+    if race:
+        with raced("reads what program"):
+            launch.regions.order.rehearse(program, begin)
+    else:
+        launch.regions.order.rehearse(program, begin)
