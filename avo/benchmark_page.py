@@ -17,11 +17,8 @@ BEST = "best of each workload"
 def conditions(found: Benchmark) -> str:
     """Under what the figures were taken, as it stands beside each of them."""
     device, r = found.device, found.regime
-    versions = ", ".join(
-        f"{name} {found.versions[name]}"
-        for name in ("torch", "triton", "cudnn", "rocm", "driver")
-        if name in found.versions
-    )
+    told = [name for name in ("torch", "triton", "cudnn", "rocm", "driver") if name in found.versions]
+    versions = ", ".join(f"{name} {found.versions[name]}" for name in told)
     return (
         f"{device['name']}, {found.date[:10]}; {versions}; {r.name} regime: {r.untimed_s * 1e3:g} ms untimed and "
         f"{r.timed_s * 1e3:g} ms timed a segment, arms in turns, {counted(found.rounds, 'round')}, cold L2"

@@ -377,3 +377,7 @@ def test_rocms_triton_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert installed.version("triton") == "3.6.0" and installed.version("torch") is None
     (found,) = doctor._triton()
     assert found.verdict == "ok" and found.found == "3.6.0"
+    versions = {"torch": "2.9.0+rocm6.4", "triton": "3.5.0"}
+    monkeypatch.setattr(installed.metadata, "version", versions.__getitem__)
+    (found,) = doctor._triton()
+    assert found.verdict == "fail" and "ROCm build of torch" in found.advice  # PyPI's Triton is not its own
