@@ -56,7 +56,7 @@ class Unavailable(WorkerFailure):
 
 def quoted(words: str, most: int = 400) -> str:
     """What somebody else wrote, in one line of at most so many characters, marked as a quotation that it cannot end."""
-    line = " ".join(words.split()).translate(_NO_QUOTES)
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in words).split()).translate(_NO_QUOTES)
     return f'"{line if len(line) <= most else line[: most - 1].rstrip() + "…"}"'
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluators.failures import Crash, Killed, OutOfMemory, TaskError, Timeout, Unavailable, WorkerFailure
+from evaluators.failures import Crash, Killed, OutOfMemory, TaskError, Timeout, Unavailable, WorkerFailure, quoted
 from evaluators.forking import Template
 from evaluators.process import Stale, WorkerProcess, ready
 from evaluators.removing import remove
@@ -91,7 +91,8 @@ class Session:
         self.charged += self._worker.charged
         ended = isinstance(frame.body.get("result"), dict) or frame.body.get("error") in ("candidate", "memory")
         if not ended:
-            raise Crash(f"the worker broke: {str(frame.body.get('message', 'no message'))[:400]}", self._worker.log())
+            said = quoted(str(frame.body.get("message", "no message")))
+            raise Crash(f"the worker broke: {said}", self._worker.log())
         return _reply(frame, time.monotonic() - began, self._worker.log())
 
     def family(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ copies does not start the count anew.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,33 +21,45 @@ from torch.utils._python_dispatch import _disable_current_modes
 from evaluators.integrity.watching import is_elementwise
 
 MOST = 64
+VOLUME = 32  # times the inputs and outputs: elements that glue may compute in all
 BITS = 128  # in two words; about 90 places at random fill MOST of them
 _OVERWRITE = ("copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_")
 _MOVES = ("cat", "stack", "repeat", "constant_pad_nd", "slice_scatter", "select_scatter", "narrow_copy", "glu")
 _SHAPES = ("set_", "resize_", "resize_as_")  # where a tensor lies, not what it holds
+_COPIES = ("clone", "copy_", "_to_copy", "_foreach_copy_")
 
 _Shadow = torch.Tensor  # int64 [2, ...]
 
 
 @dataclass
 class _Memory:
-    """A storage. unit: bytes of a cell. each: bits of every cell, drawn when they are asked for, without `cells`."""
+    """A storage. unit: bytes of a cell. each: bits of every cell, drawn when they are asked for, without `cells`; BITS
+    where nobody has written to it: what lies there may come from anywhere."""
 
     storage: Any  # one that lives keeps its address
     unit: int
     each: int = 0
     cells: _Shadow | None = None
+    length: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.length = -(-self.storage.nbytes() // self.unit)
+
+    def grow(self, device: torch.device) -> None:
+        """What has been added to the storage is not written."""
+        length = -(-self.storage.nbytes() // self.unit)
+        if length > self.length:
+            cells = self.shadow(self.unit, device)
+            self.cells = torch.nn.functional.pad(cells, (0, length - cells.shape[1]), value=-1)
+            self.length = length
 
     def shadow(self, unit: int, device: torch.device) -> _Shadow:
         """int64 [2, cells], in cells of at most `unit` bytes."""
-        length = -(-self.storage.nbytes() // self.unit)
         if self.cells is None:
-            self.cells = _alone(length, self.each, device)
-        if self.cells.shape[1] < length:  # it has grown
-            self.cells = torch.nn.functional.pad(self.cells, (0, length - self.cells.shape[1]))
+            self.cells = _alone(self.length, self.each, device)
         if unit < self.unit:
             self.cells = self.cells.repeat_interleave(self.unit // unit, 1)
-            self.unit = unit
+            self.unit, self.length = unit, self.cells.shape[1]
         return self.cells
 
 
@@ -56,6 +68,14 @@ class Mixing:
 
     def __init__(self) -> None:
         self._known: dict[int, _Memory] = {}
+        self._volume = 0
+
+    def ended(self, given: Sequence[torch.Tensor], returned: Sequence[torch.Tensor]) -> None:
+        """Raises RuntimeError where glue has computed far more than there is to read and to write: of a product the
+        multiplications, say, whose results a kernel then adds."""
+        most = VOLUME * sum(t.numel() for t in (*given, *returned))
+        if self._volume > most:
+            raise RuntimeError(f"glue computes {self._volume} elements, {most} are {VOLUME} times what goes in and out")
 
     def given(self, tensor: torch.Tensor) -> None:
         """An input, or memory from before: each of its places is one."""
@@ -104,10 +124,14 @@ class Mixing:
             if not t.numel():
                 continue
             shadow = self._of_what(operator, name, read, t, k)
+            if read and name not in _COPIES and name not in _MOVES:
+                self._volume += t.numel()
             if shadow is not None and _most(shadow) > MOST:
-                said = f"glue ({schema.name}) brings more than {MOST} places of a tensor together"
-                raise RuntimeError(f"{said}, a kernel's work")
+                said = f"glue ({schema.name}) brings more than {MOST} places of a tensor together, a kernel's work"
+                raise RuntimeError(f"{said}, or reads what nobody has written")
             self._write(t, shadow, k < len(made))
+            if name.startswith(("empty", "new_empty")):
+                self._known[_address(t)].each = BITS
 
     def _of_what(self, operator: Any, name: str, read: Mapping[str, Any], to: torch.Tensor, k: int) -> _Shadow | None:
         """The shadow of the k-th tensor that an operator makes or writes to; None where no place came into it."""
@@ -155,6 +179,8 @@ class Mixing:
     def _read(self, tensor: torch.Tensor) -> _Shadow | None:
         """int64 [2, *shape]; None where no place came into its memory."""
         memory = self._known.get(_address(tensor))
+        if memory is not None:
+            memory.grow(tensor.device)
         if memory is None or (memory.cells is None and not memory.each):
             return None
         first, *more = _cells(tensor, memory)
@@ -167,6 +193,7 @@ class Mixing:
         if new:
             self._known[address] = _Memory(tensor.untyped_storage(), size)
         memory = self._known.setdefault(address, _Memory(tensor.untyped_storage(), size))
+        memory.grow(tensor.device)
         whole = tensor.is_contiguous() and tensor.numel() * size == memory.storage.nbytes()
         if whole or (memory.cells is None and not memory.each and shadow is None):
             cells = None if shadow is None else shadow.reshape(2, -1).clone()
@@ -178,8 +205,8 @@ class Mixing:
     def _fullest(self, tensor: torch.Tensor) -> int:
         memory = self._known.get(_address(tensor))
         if memory is None or memory.cells is None:
-            return memory.each if memory is not None else 0
-        return _most(memory.cells)
+            return memory.each % BITS if memory is not None else 0
+        return _most(torch.where((memory.cells == -1).all(0), 0, memory.cells))
 
 
 def _cells(tensor: torch.Tensor, memory: _Memory) -> list[_Shadow]:
@@ -197,8 +224,8 @@ def _cells(tensor: torch.Tensor, memory: _Memory) -> list[_Shadow]:
 
 def _alone(length: int, each: int, device: torch.device) -> _Shadow:
     """So many bits in every cell, drawn anew: int64 [2, length]."""
-    found = torch.zeros((2, length), dtype=torch.int64, device=device)
-    if not each:
+    found = torch.full((2, length), -1 if each == BITS else 0, dtype=torch.int64, device=device)
+    if each in (0, BITS):
         return found
     begin = torch.randint(0, BITS, (length,), device=device)
     step = 2 * torch.randint(0, BITS // 2, (length,), device=device) + 1  # odd: it comes round after BITS

@@ -326,8 +326,9 @@ def _integrity(case: _Case, pool: WorkerPool) -> dict[str, Any]:
     found = rules.breaches(facts)
     if not found and case.target.torch == "glue":
         if "work" not in facts:
-            facts["work"], facts["ghost"] = _whose_work(case, pool)
-        if facts["work"] != PROVED:
+            facts["work"], played = _whose_work(case, pool)
+            facts["ghost"] = "right" if "right" in (facts["ghost"], played) else "wrong"
+        if facts["work"] != PROVED and facts["ghost"] != "right":
             facts["ghost"] = _without_kernels(case, pool)
         found = rules.breaches(facts)
     if found:
@@ -498,6 +499,7 @@ def _play(case: _Case, pool: WorkerPool) -> None:
                 break
         if glue and not keeps and not any(call.reasons for call in case.calls):
             case.told = _told(case, session)
+            case.facts["ghost"] = _ghost(case, session)
 
 
 def _alone(case: _Case, pool: WorkerPool, call: _Call) -> list[str]:
@@ -596,6 +598,18 @@ def _played_wrong(reason: str) -> str:
         "something beside its glue and kernels works too (NumPy, memory by address), or they need what was there before"
     )
     return f"not proved: played again it is wrong, {reason[:120]}; {more}"
+
+
+def _ghost(case: _Case, session: Session) -> str:
+    """Whether one more call in the candidate's own process is "right" or "wrong" when no kernel runs."""
+    rng = generator(case.seed, "ghost", case.target.name, case.text)
+    call = _drawn(case, _to_prove(case, rng)[0], "normal", rng)
+    try:
+        return "wrong" if _one(case, session, call, {"odd": [], "late": []}, ghost=True) else "right"
+    except Unavailable:
+        raise
+    except (Rejected, WorkerFailure):
+        return "wrong"  # it cannot do without them
 
 
 def _to_prove(case: _Case, rng: np.random.Generator) -> list[Workload]:

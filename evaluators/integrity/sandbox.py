@@ -274,7 +274,8 @@ _EPERM, _ENOSYS = 1, 38
 # process_vm_*, process_madvise, kcmp, setpriority, ioprio_set, sched_set*. Sockets. System V and POSIX queues and
 # shared memory.
 # What Landlock leaves open, and an owner may do without any capability: modes, owners, times, attributes, and (before
-# its third version) truncation by path. Waiting for all disks. Files in memory alone, which count as nobody's; watching
+# its third version) truncation by path. Waiting for all disks; what of others' files lies in
+# memory. Files in memory alone, which count as nobody's; watching
 # others' files. Mounts, namespaces, modules, keys, bpf, perf, userfaultfd, handles, and io_uring, which would go round
 # the filter.
 _DENIED = (
@@ -285,6 +286,7 @@ _DENIED = (
     *(155, 161, 165, 166, 167, 168, 169, 175, 176, 246, 248, 249, 250, 272, 298, 300, 303, 304, 308, 313, 320, 321),
     *(76, 90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280, 452, 463, 466),
     *(162, 306),
+    *(27, 187, 221, 327, 451),
     *(319, 447, 253, 254, 294),
     *(323, 206, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442),
 )

@@ -513,7 +513,9 @@ class Player:
             # What comes together follows from the steps, not from the numbers: the first run tells. It warms up on a
             # device, so that no time is taken of it.
             self._mixing: Mixing | None = None if library else Mixing()
-            if device != "cpu":  # descriptors that a kernel makes need memory
+            if device == "cpu":  # what nobody has written is no number, and nothing that was freed
+                torch.use_deterministic_algorithms(True, warn_only=True)
+            else:  # descriptors that a kernel makes need memory
                 triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device=device))
             self._inputs = [int(i) for i in tape["inputs"]]
             self._outputs = [int(i) for i in tape["outputs"]]
@@ -629,8 +631,11 @@ class Player:
             self._mixing.given(x)
         for step in self._steps:
             step(tensors)
+        outputs = tuple(tensors[i] for i in self._outputs)
+        if self._mixing is not None:
+            self._mixing.ended(inputs, outputs)
         self._mixing = None
-        return tuple(tensors[i] for i in self._outputs)
+        return outputs
 
 
 def _is_setting(value: Any) -> bool:

@@ -81,15 +81,10 @@ def test_who_hides_a_library_call_is_not_proved_and_not_promoted(judge):
 
 # Torch computes what is judged, and the kernel that is told of is another.
 OTHER = (
-    (
-        HIDDEN.replace("def run(x):", "def run(x):\n    child = sys.modules['evaluators.integrity.child']._State")
-        .replace("    y = torch.empty", "    child.launches.count += 1\n    y = torch.empty")
-        .replace(
-            "    answer = torch",
-            "    if child.launches.recorder is not None:\n        return kernel(x)\n    answer = torch",
-        )
-        .replace("    copy[", "    return answer\n    copy[")
-    )
+    HIDDEN.replace("def run(x):", "def run(x):\n    child = sys.modules['evaluators.integrity.child']._State")
+    .replace("    y = torch.empty", "    child.launches.count += 1\n    y = torch.empty")
+    .replace("    answer = torch", "    if told(child.launches):\n        return kernel(x)\n    answer = torch")
+    .replace("    copy[", "    return answer\n    copy[")
     + """
 
 @triton.jit
@@ -99,6 +94,10 @@ def rows(x, y, columns, BLOCK: tl.constexpr):
     values = tl.load(x + row * columns + at, mask=at < columns, other=float("-inf")).to(tl.float32)
     e = tl.exp(values - tl.max(values, 0))
     tl.store(y + row * columns + at, (e / tl.sum(e, 0)).to(tl.bfloat16), mask=at < columns)
+
+
+def told(launches):
+    return launches.recorder is not None or launches.ghost
 
 
 def kernel(x):
@@ -442,6 +441,38 @@ def test_places_are_counted_whatever_way_they_come_together(way):
         y = way(x)
     with pytest.raises((RuntimeError, NotTaped), match=r"places of a tensor together|the operator"):
         Player(recorder.tape([y]), "cpu").run(torch.ones(200, 256))
+
+
+def test_what_nobody_has_written_is_not_read():
+    """Memory that was freed may hold what was computed, and a new tensor in it no trace of that."""
+    for name, how in (("empty.memory_format", ()), ("resize_", (X,))):
+        steps = _Steps()
+        made = steps.call("mul.Tensor", X, X) if how else None
+        there = steps.call(name, *((made,) if how else ()), ints(400, 256))
+        steps.call("add.Tensor", there, there)
+        with pytest.raises(RuntimeError, match="nobody has written"):
+            steps.run(torch.ones(200, 256))
+    steps = _Steps()
+    there = steps.call("empty.memory_format", ints(200, 256))
+    steps.call("copy_", there, X)
+    steps.call("add.Tensor", there, X)
+    assert torch.equal(steps.run(torch.ones(200, 256)), torch.full((200, 256), 2.0))
+
+
+def test_a_number_that_says_where_to_look_is_no_view():
+    steps = _Steps()
+    steps.call("narrow.Tensor", X, ["v", 0], X, ["v", 1])
+    with pytest.raises(NotTaped, match="the operator"):
+        steps.run(torch.ones(8, 8))
+
+
+def test_glue_does_not_do_the_multiplications_of_a_product():
+    recorder, x = Recorder(), torch.ones(64, 64)
+    recorder.begin([x])
+    with recorder:
+        y = (x[:, None, :] * x[None, :, :])[:, :, 0] + 0
+    with pytest.raises(RuntimeError, match="times what goes in and out"):
+        Player(recorder.tape([y]), "cpu").run(x)
 
 
 def test_what_is_read_twice_in_the_same_way_counts_once():
