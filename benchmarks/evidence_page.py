@@ -310,13 +310,19 @@ def search_losses() -> list[str]:
     path = DATA / "search_on_tables.json"
     if not path.exists():
         return []
-    lines = []
+    lines, behind = [], []
     for name, row in json.loads(path.read_text())["tables"].items():
-        mine, other = row["arms"].get("heuristic"), row["arms"].get("TPE")
+        mine, other, alone = (row["arms"].get(a) for a in ("heuristic", "TPE", "blind"))
+        if alone and other and alone["median"] >= other["median"]:
+            behind.append(f"{name} ({alone['median']:g} and {other['median']:g})")
         if mine and other and mine["median"] > 0.5 * other["median"]:
             lines.append(
                 f"- {name}: the heuristic needs {mine['median']:g} evaluations where TPE needs {other['median']:g}: not half as many."
             )
+    if behind:
+        lines.append(
+            f"- without prediction and arithmetic (`blind`) the heuristic needs no fewer evaluations than TPE on {', '.join(behind)}."
+        )
     return lines
 
 
