@@ -7,20 +7,22 @@ import time
 from pathlib import Path
 
 
+def _waits() -> dict[str, float]:
+    """Seconds in which each of this process's threads waited for a processor; none on other systems than Linux."""
+    found = {}
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # of a thread that has ended
+            found[path.parent.name] = int(path.read_text().split()[1]) / 1e9
+    return found
+
+
 class Stopwatch:
-    """Runs from when it is made. Time in which this process's threads waited for a processor does not count."""
+    """Runs from when it is made. Time in which a thread that is still there waited for a processor does not count."""
 
     def __init__(self) -> None:
-        self._start = self._now()
+        self._before, self._began = _waits(), time.monotonic()
 
     @property
     def seconds(self) -> float:
-        return self._now() - self._start
-
-    @staticmethod
-    def _now() -> float:
-        waited = 0
-        for path in Path("/proc/self/task").glob("*/schedstat"):  # none on other systems: all of the time counts there
-            with contextlib.suppress(OSError):  # of a thread that has ended
-                waited += int(path.read_text().split()[1])  # nanoseconds
-        return time.monotonic() - waited / 1e9
+        took = time.monotonic() - self._began
+        return took - sum(waited - self._before.get(thread, 0.0) for thread, waited in _waits().items())
