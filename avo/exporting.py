@@ -148,6 +148,7 @@ def _judged(named: Named, target: str, hw: str, sizes: Sequence[str]) -> tuple[V
     from avo import choosing, plugins
     from avo.compiling import require_torch, require_triton
     from avo.export import variant_of_judgement
+    from avo.plugin_answers import evaluation_of
     from avo.workloads import job
     from evaluators.protocol import Evaluator
 
@@ -156,7 +157,7 @@ def _judged(named: Named, target: str, hw: str, sizes: Sequence[str]) -> tuple[V
     chip, found = choosing.chip(hw), job(target, sizes, run=True)
     judge: Evaluator = plugins.create("evaluator", choosing.judge("local", chip), {"jobs": 1, "hardware": chip})
     try:
-        evaluation = judge.evaluate(named.text, found, chip)
+        evaluation = evaluation_of(judge, judge.evaluate(named.text, found, chip))
     finally:
         judge.close()
     return variant_of_judgement(named.text, named.program, evaluation, found.name, chip.name), found

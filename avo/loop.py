@@ -25,6 +25,8 @@ from avo.errors import Halted, HarnessUnavailable, UserMistake
 from avo.events import Committed, Event, Finished, Observer, Proposed, Started, Stopping, Unavailable, Verdict
 from avo.history import History, judged_of, notes_of
 from avo.models.calling import RunJournal
+from avo.plugin_answers import evaluation_of
+from avo.plugins import told
 from avo.programs import named
 from avo.promoting import crown, device_seconds
 from avo.proposing import Named, ask
@@ -343,7 +345,7 @@ class Loop:
             # A harness that fails must not decide what is proposed: asked again as for a verdict, then it ends the run.
             wait_s = self._patience.first_s
             for attempt in range(1, self._patience.attempts + 1):
-                found: Evaluation = preview(text, self._target, self._hardware)
+                found = evaluation_of(self._evaluator, preview(text, self._target, self._hardware))
                 if found.status is not Status.UNAVAILABLE:
                     return found
                 if attempt == self._patience.attempts or self._quit.wait(wait_s):
@@ -430,9 +432,8 @@ class Loop:
         name = type(self._evaluator).__name__
         for attempt in range(1, self._patience.attempts + 1):
             start = time.monotonic()
-            evaluation = self._evaluator.evaluate(waiting.text, self._target, self._hardware)
-            if not isinstance(evaluation, Evaluation):
-                raise TypeError(f"the evaluator {name} returned {type(evaluation).__name__}, not an Evaluation")
+            found = self._evaluator.evaluate(waiting.text, self._target, self._hardware)
+            evaluation = evaluation_of(self._evaluator, found)
             if evaluation.status is not Status.UNAVAILABLE:
                 return evaluation
             spent = Spend(wall_s=time.monotonic() - start, device_s=device_seconds(evaluation))
@@ -505,6 +506,9 @@ class Loop:
         """The agent, the evaluator or the harness failed at proposal k. What else is under way is finished first.
 
         A limit that the agent met ends the run likewise, and is no failure."""
+        if isinstance(error, SystemExit):  # it must not end whoever called us, nor with a code of its own
+            stopped, error = error, UserMistake(told("a plug-in of the run", error))
+            error.__cause__ = stopped
         error.add_note(f"while working on proposal {k} of run {self._writer.run.id}")
         waiting = self._recorded.pop(k)
         if waiting is not None:

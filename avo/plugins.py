@@ -213,21 +213,24 @@ _ITEM = re.compile(r"^(?P<name>\w+)\[(?P<key>[^]]+)\]$")
 _BY_KIND = {"target": "Target", "hardware": "Hardware"}
 
 
-# Top names of the modules that plug-ins came from: what is raised in there is not a bug of avo.
+# Top names of the modules that people's code came from: what is raised in there is not a bug of avo.
 FOREIGN: set[str] = set()
-_OURS = ("avo", "archive", "evaluators", "dsl")
+
+
+def ours(module: str) -> bool:
+    """Whether a module, by its full name, is one of avo's own packages."""
+    return module.partition(".")[0] in ("avo", "archive", "evaluators", "dsl")
 
 
 def _from_reference(reference: str, kind: str) -> Any:
     if match := _FILE.match(reference):
         module = load_file(Path(match["path"]))
-        FOREIGN.add(module.__name__)
         return _pick(module, match["attribute"], kind, reference)
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
         raise UserMistake(f"'{reference}' is neither a name, a package.module:Class nor a file.py")
-    if (top := module_name.partition(".")[0]) not in _OURS:
-        FOREIGN.add(top)
+    if not ours(module_name):
+        FOREIGN.add(module_name.partition(".")[0])
     return _pick(_import(module_name, reference), attribute, kind, reference)
 
 
@@ -243,9 +246,9 @@ def _import(name: str, reference: str) -> ModuleType:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             where = f"no module '{error.name}' is installed or lies in {here}"
             raise UserMistake(f"cannot import '{reference}': {where}") from error
-        raise UserMistake(_told(f"importing '{reference}'", error)) from error
-    except Exception as error:
-        raise UserMistake(_told(f"importing '{reference}'", error)) from error
+        raise UserMistake(told(f"importing '{reference}'", error)) from error
+    except (Exception, SystemExit) as error:
+        raise UserMistake(told(f"importing '{reference}'", error)) from error
     finally:
         if added:
             sys.path.remove(here)
@@ -264,6 +267,7 @@ def load_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"avo_file_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    FOREIGN.add(module.__name__)
     sys.modules[module.__name__] = module  # dataclasses and typing look their module up
     loader = spec.loader
     try:
@@ -342,11 +346,12 @@ def _guarded(what: str, call: Callable[[], Any]) -> Any:
         return call()
     except UserMistake:
         raise
-    except Exception as error:
-        raise UserMistake(str(error) if getattr(error, "for_people", False) else _told(what, error)) from error
+    except (Exception, SystemExit) as error:
+        raise UserMistake(str(error) if getattr(error, "for_people", False) else told(what, error)) from error
 
 
-def _told(what: str, error: Exception) -> str:
+def told(what: str, error: BaseException) -> str:
+    """What a person's code raised, and where: the last line of it that is no import."""
     if isinstance(error, SyntaxError) and error.lineno:
         return f"{what}: SyntaxError: {error.msg} ({error.filename}, line {error.lineno})"
     frames = [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from archive.records import Spend
 from avo.events import Event, Promoted, Promoting
+from avo.plugin_answers import evaluation_of
 from evaluators.evaluation import Evaluation, Status
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def crown(
         if found is None:
             tell(Promoting(judged))
             start = time.monotonic()
-            found = _beating(writer, lambda text=judged.text: promote(text, target, hardware, seed.text))  # type: ignore[misc]
+            answer = _beating(writer, lambda text=judged.text: promote(text, target, hardware, seed.text))  # type: ignore[misc]
+            found = evaluation_of(evaluator, answer)
             spent = Spend(wall_s=time.monotonic() - start, device_s=device_seconds(found))
             if found.status is Status.UNAVAILABLE:
                 writer.book(judged.k, "unavailable", spend=spent, note=found.message)
@@ -70,7 +72,7 @@ def device_seconds(evaluation: Evaluation) -> float:
     return float(found) if isinstance(found, int | float) and math.isfinite(found) else 0.0
 
 
-def _beating(writer: RunWriter, task: Callable[[], Evaluation]) -> Evaluation:
+def _beating(writer: RunWriter, task: Callable[[], Any]) -> Any:
     """Runs it in a thread, for others have to see that this process lives, and Ctrl-C has to get through."""
     kept: list[Any] = []
 
@@ -87,5 +89,4 @@ def _beating(writer: RunWriter, task: Callable[[], Evaluation]) -> Evaluation:
         writer.beat()
     if isinstance(kept[0], BaseException):
         raise kept[0]
-    found: Evaluation = kept[0]
-    return found
+    return kept[0]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from archive.documents import line
 from archive.records import Hypothesis
 from avo.agents.protocol import Agent, Brief, Proposal
+from avo.plugin_answers import name_of, proposal_of
 from avo.programs import named
 
 
@@ -24,18 +25,13 @@ class Named:
 
 
 def ask(agent: Agent, brief: Brief) -> Named:
-    """Called in a thread. Raises what the agent raises; TypeError and ValueError for an answer that is none."""
-    proposal = agent.propose(brief)
-    name = getattr(agent, "name", type(agent).__name__)
+    """Called in a thread. Raises what the agent raises; UserMistake for an answer that is none."""
+    name = name_of(agent)
+    proposal = proposal_of(agent, agent.propose(brief), brief)
     if proposal is None:
         return Named(None, agent=name)
-    if not isinstance(proposal, Proposal):
-        raise TypeError(f"the agent {name} returned {type(proposal).__name__}, not a Proposal or None")
     digest, text = named(line(proposal.text))
     parents = tuple(dict.fromkeys(proposal.parents)) or (brief.parent.digest,)
-    unseen = [p for p in parents if brief.find(p) is None]
-    if unseen:
-        raise ValueError(f"the agent {name} names parent {unseen[0]}, which no candidate in its brief has")
     kept = replace(
         proposal,
         text=text,

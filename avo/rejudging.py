@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from avo.errors import UserMistake
+from avo.plugin_answers import evaluation_of
 
 if TYPE_CHECKING:
     from avo.candidates import Named
@@ -114,10 +115,9 @@ def _judge(
             raise HarnessUnavailable(f"{named.name} was measured, and {error}") from None
     judge = plugins.create("evaluator", evaluator, {"jobs": 1, "seed": seed, "hardware": chip}, options)
     try:
-        found: Evaluation = judge.evaluate(named.text, target, chip)
+        return evaluation_of(judge, judge.evaluate(named.text, target, chip))
     finally:
         judge.close()
-    return found
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from avo.events import Observer
 from avo.history import History
 from avo.judging import judge_of
 from avo.loop import PATIENCE, Loop, Patience
+from avo.plugin_answers import name_of
 from dsl.wording import counted
 from evaluators.evaluation import Evaluation
 
@@ -50,7 +51,7 @@ def begin(
     record = archive.create_run(
         target=target.name,
         hardware=hardware.name,
-        agent=agent.name,
+        agent=name_of(agent),
         seed=seed,
         jobs=jobs,
         judge=judge.new_key(),
@@ -96,8 +97,8 @@ def proceed(
             f"run {run.id} cannot be taken up: its verdicts would not be comparable, because something has changed "
             f"since ({changes}). Undo the change, or start a new run"
         )
-    if agent.name != record.agent and not guest:
-        raise UserMistake(f"run {run.id} was begun with the agent '{record.agent}', not '{agent.name}'")
+    if name_of(agent) != record.agent and not guest:
+        raise UserMistake(f"run {run.id} was begun with the agent '{record.agent}', not '{name_of(agent)}'")
     writer = (run.archive.join if join else run.archive.claim)(run.id, versions=versions)
     try:
         loop = Loop(

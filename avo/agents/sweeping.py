@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from avo.agents.protocol import Agent, Brief, Judged, Proposal
+from avo.plugin_answers import name_of, proposal_of
 
 if TYPE_CHECKING:
     from dsl.knobs import Knob
@@ -66,7 +67,7 @@ class Sweeping:
     """
 
     def __init__(self, inner: Agent, jobs: int = 1, evaluations: int = EVALUATIONS, since: int = 0) -> None:
-        self.name = inner.name
+        self.name = name_of(inner)
         self._inner = inner
         self._jobs = jobs
         self._evaluations = evaluations
@@ -81,7 +82,7 @@ class Sweeping:
                 found = self._next(brief, going, fill)
                 if found is not None:
                     return found
-        proposal = self._inner.propose(brief)
+        proposal = proposal_of(self._inner, self._inner.propose(brief), brief)
         return proposal if proposal is None else self._begun(proposal, brief)
 
     def _begun(self, proposal: Proposal, brief: Brief) -> Proposal:

@@ -138,6 +138,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except SystemExit as done:
         if isinstance(done.__context__, BrokenPipeError):  # the option parser answers it with 1
             _cut_off()
+        from avo.cli.trouble import of_a_plugin
+
+        if said := of_a_plugin(done):  # sys.exit() in a person's file: its code would be taken for ours
+            from avo.cli.console import printable
+
+            print(printable(said), file=sys.stderr)
+            _leave(2)
         _leave(done.code if isinstance(done.code, int) else 1 if done.code else 0)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

@@ -46,6 +46,7 @@ def evaluate(
     from avo.cli.console import say, show_json, warn
     from avo.cli.show import verdict
     from avo.files import read_text
+    from avo.plugin_answers import evaluation_of
     from avo.workloads import job
     from evaluators.evaluation import Status, score
 
@@ -61,7 +62,7 @@ def evaluate(
     else:
         judge = plugins.create("evaluator", choosing.judge(evaluator, chip), {"jobs": 1, "hardware": chip})
     try:
-        evaluation = judge.evaluate(text, found, chip)
+        evaluation = evaluation_of(judge, judge.evaluate(text, found, chip))
     finally:
         judge.close()
     if as_json:

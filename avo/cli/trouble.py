@@ -54,7 +54,7 @@ def explain(error: BaseException) -> tuple[int, str]:
         if code == REJECTED:
             return code, str(error)
         return code, f"{'error' if code == MISTAKE else 'unavailable'}: {error}"
-    told = _of_a_plugin(error)
+    told = of_a_plugin(error)
     if told:
         return MISTAKE, told
     kind_name = f"{type(error).__module__}.{type(error).__name__}"
@@ -76,7 +76,7 @@ def _of_the_machine(error: OSError) -> str:
     return f"{lack[0]}{where}; {lack[1]}"
 
 
-def _of_a_plugin(error: BaseException) -> str:
+def of_a_plugin(error: BaseException) -> str:
     """The message for what was raised inside a person's own target, agent or evaluator; "" for anything else."""
     plugins = sys.modules.get("avo.plugins")
     foreign: set[str] = getattr(plugins, "FOREIGN", set())
@@ -90,7 +90,8 @@ def _of_a_plugin(error: BaseException) -> str:
     if not place:
         return ""
     note = "".join(f" ({n})" for n in getattr(error, "__notes__", ()))
-    return f"error: {place} raised {type(error).__name__}: {error}{note}; --debug shows the traceback"
+    said = str(error) or "no message"
+    return f"error: {place} raised {type(error).__name__}: {said}{note}; with --debug it shows the traceback"
 
 
 def _machine(error: BaseException) -> bool:

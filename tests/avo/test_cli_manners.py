@@ -228,6 +228,14 @@ def test_what_is_piped_in_is_utf_8_whatever_the_locale_says(
     assert "not UTF-8 text" in cli("archive", "import", "-", "--archive", "new.db").err
 
 
+def test_a_file_that_leaves_the_process_does_not_decide_the_exit_code(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaves.py").write_text("import sys\ndef f(x):\n    sys.exit()\n")
+    answer = cli("import", tmp_path / "leaves.py:f", "--hw", "b200", "--shapes", "x[r=8 c=8] f32")
+    assert answer.code == 2 and "leaves.py, line 3 raised SystemExit: no message" in answer.err
+
+
 def test_ctrl_c_while_the_command_line_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}

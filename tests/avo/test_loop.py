@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -415,15 +417,46 @@ class TestHarness:
             assert facts(run) == facts(search(other, WalkAgent(), HashEvaluator(), Budget(steps=60), jobs=2))
 
     def test_an_answer_of_the_wrong_type_is_named(self, archive: Archive) -> None:
-        class Dict(HashEvaluator):
-            def evaluate(self, text: str, target: Any, hardware: Any) -> Any:
-                return {"score": 1}
+        class Plugin(HashEvaluator):
+            def __init__(self, answer: Any) -> None:
+                super().__init__()
+                self._answer = answer
 
-        with pytest.raises(TypeError, match="evaluator Dict returned dict, not an Evaluation"):
-            search(archive, WalkAgent(), Dict(), Budget(steps=2))
-        with pytest.raises(ValueError, match="names parent ffff"):
-            agent = ScriptedAgent([Proposal(program(1, 4), parents=("ffff",))])
-            search(archive, agent, HashEvaluator(), Budget(steps=2))
+            def evaluate(self, text: str, target: Any, hardware: Any) -> Any:
+                return self._answer if text != TARGET.seed else super().evaluate(text, target, hardware)
+
+            def propose(self, brief: Brief) -> Any:
+                return self._answer
+
+        good = verdict_on(TARGET.seed, TARGET)
+        for key, value in (("predicted_s", -1.0), ("measured_s", 0.0), ("work", math.nan), ("floor_s", math.inf)):
+            timed = tuple(w.model_copy(update={key: value}) for w in good.workloads)
+            with pytest.raises(UserMistake, match=rf"Plugin says {key}={value} of b=8,d=8; it wants a finite number"):
+                search(archive, WalkAgent(), Plugin(good.model_copy(update={"workloads": timed})), Budget(steps=2))
+        for answer in ({"score": 1}, None):
+            with pytest.raises(UserMistake, match=f"Plugin returned {type(answer).__name__}, not an Evaluation"):
+                search(archive, WalkAgent(), Plugin(answer), Budget(steps=2))
+        wrong = Proposal(program(1, 4))
+        for proposal, message in (
+            ("kernel x", "returned str, not a Proposal or None"),
+            (replace(wrong, text=None), "whose text is None; it wants text"),  # type: ignore[arg-type]
+            (replace(wrong, parents="ffff"), "whose parents is 'ffff'; it wants a tuple of digests"),  # type: ignore[arg-type]
+            (replace(wrong, hypothesis=Hypothesis(1, 1.5)), "whose hypothesis.claim is 1; it wants text"),  # type: ignore[arg-type]
+            (replace(wrong, parents=("ffff",)), "names parent ffff, which no candidate in its brief has"),
+        ):
+            with pytest.raises(UserMistake, match=message):
+                search(archive, Plugin(proposal), HashEvaluator(), Budget(steps=2))
+        with pytest.raises(TypeError, match="names parent ffff"):  # avo's own agent, so avo's own bug
+            search(archive, ScriptedAgent([replace(wrong, parents=("ffff",))]), HashEvaluator(), Budget(steps=2))
+
+    @pytest.mark.parametrize("code", [None, 0, 5])
+    def test_a_plugin_that_leaves_the_process_is_a_mistake_of_its_author(self, archive: Archive, code: Any) -> None:
+        def leave(*_: object) -> None:
+            sys.exit(code)
+
+        for parts in ((ScriptedAgent([leave]), HashEvaluator()), (WalkAgent(), HashEvaluator(fault=leave))):
+            with pytest.raises(UserMistake, match=r"plug-in of the run raised SystemExit: .* \(.*test_loop\.py, line"):
+                search(archive, *parts, Budget(steps=2))
 
 
 class TestResumeRefuses:

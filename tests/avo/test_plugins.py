@@ -126,6 +126,7 @@ def test_a_target_from_a_file(tmp_path: Path) -> None:
     ("body", "message"),
     [
         ("raise RuntimeError('no luck')", r"bad\.py raised RuntimeError: no luck \(.*bad\.py, line 1\)"),
+        ("import sys; sys.exit(3)", r"bad\.py raised SystemExit: 3 \(.*bad\.py, line 1\)"),
         ("x = (", r"SyntaxError: .*bad\.py, line 1"),
         ("import no_such_module_x", r"raised ModuleNotFoundError: .*no_such_module_x"),
         ("x = 1", r"defines no target: it needs a Target at module level"),
