@@ -168,7 +168,12 @@ class Loop:
             reason, message = "unavailable", str(error)
             raise
         except BaseException as error:
-            message = f"{type(error).__name__}: {error}"
+            if (
+                isinstance(error, BrokenPipeError) and error is not self._failure
+            ):  # of the observer: `avo evolve | head`
+                reason, message = "interrupted", "nobody reads its output any more"
+            else:
+                message = f"{type(error).__name__}: {error}"
             raise
         finally:
             self._quit.set()

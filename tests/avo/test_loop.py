@@ -397,6 +397,23 @@ class TestHarness:
         run = again(Run(archive, 1), agent, HashEvaluator(), Budget(steps=8))
         assert len(run.history().all()) == 9
 
+    def test_output_that_nobody_reads_interrupts(self, archive: Archive) -> None:
+        def gone(event: object) -> None:
+            if isinstance(event, Verdict) and event.judged.k == 2:
+                raise BrokenPipeError
+
+        with pytest.raises(BrokenPipeError):
+            search(archive, WalkAgent(), HashEvaluator(), Budget(steps=6), observer=Watch(gone))
+        found = archive.run()
+        assert (found.ended, found.message) == ("interrupted", "nobody reads its output any more")
+
+        def broken(evaluator: HashEvaluator, text: str) -> None:
+            raise BrokenPipeError
+
+        with pytest.raises(BrokenPipeError):
+            search(archive, WalkAgent(), HashEvaluator(fault=broken), Budget(steps=6))
+        assert archive.run().ended == "failed"
+
     def test_a_full_disk_ends_the_session_and_room_lets_it_go_on(self, archive: Archive) -> None:
         def pages(more: int) -> None:
             engine = archive._db._write
