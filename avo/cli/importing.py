@@ -30,7 +30,7 @@ TARGET = Target(
     reference=reference_of({source}, {tensors}{fixed}),
     seed=SEED,
     workloads=(Workload({sizes}),),
-    unit="{unit}",
+{small}    unit="{unit}",
 )
 '''
 
@@ -89,6 +89,8 @@ def _import(
     from avo.importing.source import constant
     from avo.importing.tracing import NotImported
     from dsl.printer import print_program
+    from evaluators.loading import ready
+    from evaluators.target import TargetError
 
     chip = plugins.load("hardware", hw)
     for written in (output, target):
@@ -142,6 +144,8 @@ def _import(
         warn(f"note: {guess}; the program and the function agree at every size below")
     for name, why in c.refused:
         warn(f"note: not checked at {name}, which the function does not take: {why}")
+    for w in found.target.tiny if c.refused or c.differs else ():
+        warn(f"note: it takes {w.name}; the target's small sizes are like that")
     for name, why in c.differs:
         warn(f"note: only for the example's sizes, for the function fixes some of them: at {name} {why}")
     for where in c.undefined:
@@ -155,6 +159,11 @@ def _import(
     if output is not None:
         warn(f"wrote {output}")
     if target is not None:
+        try:
+            ready(found.target)
+        except TargetError as error:
+            warn(f"wrote {target}; a run will refuse it until it has sizes (checks, tiny) that fit: {error}")
+            return 1
         warn(f"wrote {target}; next: avo evolve --target {target} --hw {chip.name}")
     return 0
 
@@ -180,5 +189,10 @@ def _target(found: Imported, function: str, hw: str, file: Path) -> str:
         tensors=repr(tuple(found.tensors)),
         fixed="".join(f", {k}={v!r}" for k, v in found.fixed.items()),
         sizes=dict(job.workloads[0].sizes),
+        small="".join(
+            f"    {what}=({', '.join(f'Workload({dict(w.sizes)})' for w in sizes)},),\n"
+            for what, sizes in (("checks", job.checks), ("tiny", job.tiny))
+            if sizes
+        ),
         unit=job.unit,
     )

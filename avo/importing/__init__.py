@@ -21,7 +21,8 @@ __all__ = ["Imported", "import_function", "reference_of"]
 
 @dataclass(frozen=True)
 class Imported:
-    """program: with its schedule. target: the function as a job. notes: (line of the file, what differs there).
+    """program: with its schedule. target: the function as a job, with small sizes that it takes. notes: (line of the
+    file, what differs there).
 
     guessed: numbers that were taken for what they were computed from. wrong: why the schedule does not lower, if so.
     """
@@ -82,7 +83,7 @@ def import_function(
 def _imported(read: Any, hw: Hardware, name: str, seed: int, keep_numbers: bool) -> Imported:
     import torch
 
-    from avo.importing import checking, scheduling
+    from avo.importing import checking, scheduling, sizes
     from avo.importing.tracing import trace
     from avo.importing.writing import write
 
@@ -104,6 +105,9 @@ def _imported(read: Any, hw: Hardware, name: str, seed: int, keep_numbers: bool)
     fixed = {n: a for n, a in read.arguments.items() if n not in order}
     target = checking.as_target(written, program, read.function, fixed, order)
     checked = checking.check(target, program, read.function, read.arguments, order, read.path, seed)
+    if checked.refused or checked.differs:
+        given = (program, read.function, read.arguments, order)
+        target = sizes.fitting(target, lambda workload: checking.agrees(target, *given, workload))
     return Imported(
         program, target, checked, written.notes, written.guessed, tuple(wrong), tuple(names), tuple(order), fixed
     )

@@ -20,7 +20,7 @@ from dsl.rounding import round_to
 from dsl.syntax import Program
 from evaluators.equivalence import EXACT
 from evaluators.inputs import FLOATS, Array, draw_inputs, extents, generator
-from evaluators.loading import complete
+from evaluators.loading import complete, fits
 from evaluators.target import Target, TargetError, Workload
 
 # The program may be twice as far from the exact values as the function is in its own dtypes, or this far (relative L2):
@@ -46,6 +46,9 @@ class Checked:
     refused: tuple[tuple[str, str], ...] = ()
     undefined: tuple[str, ...] = ()
     differs: tuple[tuple[str, str], ...] = ()
+
+
+_REFUSALS = (TargetError, RuntimeError, ValueError, IndexError, TypeError)
 
 
 class Differs(Exception):
@@ -109,21 +112,16 @@ def check(
     """Raises Differs where values differ, UserMistake where the function fails at the example's own sizes."""
     whole = complete(target)
     example = target.workloads[0]
-    sizes = [*whole.tiny[:1], *whole.checks[:1]]
-    if _elements(program, example) <= _LARGEST:
+    sizes = list({w.name: w for w in (*whole.tiny[:1], *whole.checks[:1])}.values())
+    if _elements(program, example) <= _LARGEST and example not in sizes:
         sizes.append(example)
     exact, ours, own, done, refused, undefined, differs = 0.0, 0.0, 0.0, [], [], [], []
     for workload in sizes:
-        rng = generator(seed, "import", workload.name)
         try:
-            inputs = _tame(program, draw_inputs(target, program.algorithm, workload, "normal", rng))
-            right = _exact(target, inputs, program)
-            mine = _own(function, arguments, order, inputs, program)
-        except (TargetError, RuntimeError, ValueError, IndexError, TypeError) as error:
+            gap, distance, theirs, empty = _asked(target, program, function, arguments, order, workload, seed)
+        except _REFUSALS as error:
             refused.append((workload.name, _said(error)))
             continue
-        try:
-            gap, distance, theirs, empty = _compared(program, inputs, right, mine, workload.name)
         except Differs as error:
             if workload is example or example not in sizes:
                 raise
@@ -136,6 +134,39 @@ def check(
         name, said = refused[0]
         raise UserMistake(f"{path}: the function could not be run to check the program: at {name}: {said}")
     return Checked(exact, ours, own, tuple(done), tuple(refused), tuple(undefined), tuple(differs))
+
+
+def agrees(
+    target: Target,
+    program: Program,
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    order: list[str],
+    workload: Workload,
+) -> bool:
+    """Whether the function takes these sizes, and the program gives the same there."""
+    try:
+        fits(target, program.algorithm, workload)
+        _asked(target, program, function, arguments, order, workload, seed=0)
+    except (*_REFUSALS, Differs):
+        return False
+    return True
+
+
+def _asked(
+    target: Target,
+    program: Program,
+    function: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    order: list[str],
+    workload: Workload,
+    seed: int,
+) -> tuple[float, float, float, list[str]]:
+    """As `_compared`, on random inputs. Raises Differs, and one of _REFUSALS where the function does not take them."""
+    rng = generator(seed, "import", workload.name)
+    inputs = _tame(program, draw_inputs(target, program.algorithm, workload, "normal", rng))
+    right = _exact(target, inputs, program)
+    return _compared(program, inputs, right, _own(function, arguments, order, inputs, program), workload.name)
 
 
 def _compared(

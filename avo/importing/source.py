@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from avo.errors import UserMistake, unknown
+from dsl.reach import LONGEST
 
 _TORCH = {
     "f32": "float32",
@@ -49,6 +50,8 @@ def functions_of(reference: str) -> tuple[Path, Callable[..., Any], types.Module
     if not where or not name:
         raise UserMistake(f"name the function too: {reference}:FUNCTION")
     path = Path(where).expanduser().resolve()
+    if path.is_dir() or (path.is_file() and path.suffix != ".py"):
+        raise UserMistake(f"{where} is {'a folder' if path.is_dir() else 'no Python file'}; name FILE.py:FUNCTION")
     module = plugins.load_file(path)
     functions = {n: f for n, f in vars(module).items() if inspect.isfunction(f) and f.__code__.co_filename == str(path)}
     if name not in functions:
@@ -141,7 +144,14 @@ def tensors(text: str, known: list[str]) -> tuple[dict[str, Any], dict[str, tupl
             else:
                 raise UserMistake(f"--shapes: axis {label} of {name} has no length yet; write {label}=64")
             called.append(label)
-        found[name] = torch.zeros(shape, dtype=getattr(torch, _TORCH[dtype]))
+        for length in shape:
+            if not 0 < length <= LONGEST:
+                raise UserMistake(f"--shapes: {name} has a length of {length:,}; legal: 1 to {LONGEST:,}")
+        try:
+            found[name] = torch.zeros(shape, dtype=getattr(torch, _TORCH[dtype]))
+        except RuntimeError:
+            size = " x ".join(f"{n:,}" for n in shape)
+            raise UserMistake(f"--shapes: {name} of {size} does not fit into this machine's memory") from None
         names[name] = tuple(called)
         at = match.end()
     return found, names

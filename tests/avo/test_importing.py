@@ -175,6 +175,7 @@ def test_a_size_that_the_function_fixes_is_said(tmp_path: Path) -> None:
     found = import_function(f"{file}:f", H200)
     assert "x * 3.0" in print_program(found.program) and found.checked.differs
     assert set(found.checked.sizes) == {"r=24,c=16"}
+    assert {w.sizes["r"] for w in (*found.target.checks, *found.target.tiny)} == {24}
 
 
 TROUBLES = {
@@ -208,6 +209,8 @@ MISTAKES = {
     "plain_functions.py": "name the function too",
     "plain_functions.py:swigluu": "did you mean 'swiglu'?",
     "nothing.py:f": "no such file",
+    "../avo:f": "is a folder; name FILE.py:FUNCTION",
+    "../../README.md:f": "README.md is no Python file; name FILE.py:FUNCTION",
 }
 
 
@@ -224,6 +227,9 @@ SHAPES = {
     "x[64 c] bf16": "axis c of x has no length yet",
     "x[c=4 c=5] bf16": "axis c is 4 long and 5 in x",
     "x[64 96] bf16": "swiglu needs `wg`",
+    "x[r=512 c=99999999999999999999] bf16": "x has a length of 99,999,999,999,999,999,999; legal: 1 to 2,146,435,072",
+    "x[r=2000000000 c=2000000000] bf16": "x of 2,000,000,000 x 2,000,000,000 does not fit into this machine's memory",
+    "x[0 96] bf16": "x has a length of 0; legal: 1 to",
 }
 
 
