@@ -209,22 +209,19 @@ def _scanned(
     dims = [a for a in axes if held.get(a, 1) > 1]
     if axis not in dims:
         return 0
-    elements, lanes, found = math.prod(held[a] for a in dims), 32 if hw.vendor == "nvidia" else 64, 0
-    dtypes = {x.dtype for x in kernel.loads} | {d for _, d in kernel.stores}
-    for bits in {BITS.get(d, 32) for d in dtypes}:
-        vector = max(1, min(8 * _VECTOR // bits, elements // (lanes * schedule.warps), held[dims[-1]]))
-        threads, warps, stretch, shared = lanes, schedule.warps, 1, 1
-        for a in reversed(dims):
-            each = vector if a == dims[-1] else 1
-            room = max(1, held[a] // each)
-            here = min(threads, room) if a != dims[0] else threads
-            across = min(warps, max(1, room // here)) if a != dims[0] else warps
-            if a == axis:
-                stretch, shared = each * here, across
-            threads, warps = threads // here, warps // across
-        if shared > 1:
-            found = max(found, elements // min(stretch, held[axis]) * 4)
-    return found
+    elements, lanes = math.prod(held[a] for a in dims), 32 if hw.vendor == "nvidia" else 64
+    bits = min(BITS.get(d, 32) for d in (*(x.dtype for x in kernel.loads), *(d for _, d in kernel.stores)))
+    vector = max(1, min(8 * _VECTOR // bits, elements // (lanes * schedule.warps), held[dims[-1]]))
+    threads, warps, stretch, shared = lanes, schedule.warps, 1, 1
+    for a in reversed(dims):
+        each = vector if a == dims[-1] else 1
+        room = max(1, held[a] // each)
+        here = min(threads, room) if a != dims[0] else threads
+        across = min(warps, max(1, room // here)) if a != dims[0] else warps
+        if a == axis:
+            stretch, shared = each * here, across
+        threads, warps = threads // here, warps // across
+    return elements // min(stretch, held[axis]) * 4 if shared > 1 else 0
 
 
 def _at_once(found: list[Product]) -> int:

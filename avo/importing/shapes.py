@@ -188,13 +188,19 @@ def _regroup(
             continue
         axis = b.axes.new(n, literal(size))
         dims.append(axis)
-        flat = index(axis) if flat == Number(0) else plus(times(flat, extent(axis)), index(axis))
+        flat = index(axis) if flat == Number(0) else plus(times(flat, _written(b, axis)), index(axis))
     behind: Expr = Number(1)
     for place in range(len(old) - 1, -1, -1):
         at = over(flat, behind)
-        to[old[place]] = at if place == 0 else Binary("%", at, extent(old[place]))
-        behind = times(extent(old[place]), behind)
+        to[old[place]] = at if place == 0 else Binary("%", at, _written(b, old[place]))
+        behind = times(_written(b, old[place]), behind)
     return dims
+
+
+def _written(b: Builder, axis: int) -> Expr:
+    """The extent of an axis, as a number where it is one: of what a function stacks or cuts into so many."""
+    known = b.axes.free(axis)
+    return known if isinstance(known, Number) else extent(axis)
 
 
 @operator("repeat_interleave")

@@ -179,6 +179,8 @@ def _export_trouble(function: Callable[..., Any], error: Exception, path: Path) 
     return f"{where}: {function.__name__} cannot be traced: {text[:600]}"
 
 
+_FILLED = "nothing is filled part by part; torch.cat the parts, or torch.stack((a, b), -1).flatten(-2) to alternate"
+_COMPLEX = "the language has no complex numbers; write real and imaginary parts: (a * c - b * s, a * s + b * c)"
 _NO_RANDOM = "the language has no random numbers"
 _NO_ORDER = "the language has no sorting; topk[n](x, k) gives a mask of the k largest, not their values and places"
 _NO_SCATTER = "the language writes no value by position; turn it round: read by position, or where()"
@@ -189,6 +191,8 @@ _WHY = {
     **dict.fromkeys(("sort", "argsort", "topk", "kthvalue", "median", "mode", "msort"), _NO_ORDER),
     **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce", "index_put", "index_add", "index_copy"), _NO_SCATTER),
     **dict.fromkeys(("nonzero", "unique", "_unique2", "masked_select", "bincount"), _DATA),
+    **dict.fromkeys(("empty", "empty_like", "empty_permuted", "slice_scatter", "select_scatter", "copy"), _FILLED),
+    **dict.fromkeys(("view_as_complex", "view_as_real", "complex", "polar"), _COMPLEX),
     "item": "it takes a value of a tensor into Python",
     "_local_scalar_dense": "it takes a value of a tensor into Python",
 }
@@ -258,7 +262,8 @@ class _Reader:
         dtype = dtype_of(tensor)
         if dtype == "f64" or dtype == "?":
             legal = "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, int32, int64, bool"
-            raise UserMistake(f"input {name} is {tensor.dtype}; the language has {legal}")
+            more = "; take torch.view_as_real of it, or two inputs" if tensor.dtype.is_complex else ""
+            raise UserMistake(f"input {name} is {tensor.dtype}; the language has {legal}{more}")
         dims = []
         for n, shown in zip(tensor.shape, node.meta["val"].shape, strict=True):
             axis = b.axes.new(int(n))

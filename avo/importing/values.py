@@ -142,7 +142,7 @@ class Builder:
             case Unary(op, x):
                 return Unary(op, self._moved(x, to))
             case Binary(op, x, y):
-                return Binary(op, self._moved(x, to), self._moved(y, to))
+                return _folded(Binary(op, self._moved(x, to), self._moved(y, to)), e)
             case Read(t, indices):
                 return Read(t, tuple(self._moved(i, to) for i in indices))
             case Call(f, axes, args, keywords):
@@ -349,6 +349,17 @@ def literal(x: Operand) -> Expr:
     if isinstance(x, Value):
         return x.ref
     return x
+
+
+def _folded(new: Binary, old: Expr) -> Expr:
+    """Without the `0 * E +` and `1 * E` that a fixed index leaves of a place in blocks of E."""
+    if new == old:
+        return new
+    number, other = (new.left, new.right) if isinstance(new.left, Number) else (new.right, new.left)
+    plain = isinstance(other, Number) or (isinstance(other, Name) and is_extent(other.id))
+    if new.op == "*" and number in (Number(0), Number(1)) and plain:
+        return number if number == Number(0) else other
+    return other if new.op == "+" and number == Number(0) else new
 
 
 def rebuilt(e: Expr, name: Callable[[Name], Expr], read: Callable[[Read], Expr], axis: Callable[[str], str]) -> Expr:

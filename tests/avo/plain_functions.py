@@ -197,6 +197,24 @@ def rope_pairs_inputs():
     return (torch.zeros(2, 4, 32, 64, dtype=B), torch.zeros(32, 32), torch.zeros(32, 32))
 
 
+def rope_filled(x, cos, sin):
+    y = torch.empty_like(x)
+    y[..., 0::2] = x[..., 0::2] * cos - x[..., 1::2] * sin
+    y[..., 1::2] = x[..., 0::2] * sin + x[..., 1::2] * cos
+    return y
+
+
+rope_filled_inputs = rope_pairs_inputs
+
+
+def rope_complex(x, turn):
+    return torch.view_as_real(torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * turn).flatten(-2)
+
+
+def rope_complex_inputs():
+    return (torch.zeros(2, 4, 32, 64), torch.zeros(32, 32, dtype=torch.complex64))
+
+
 def conv(x, w, b):
     return F.conv2d(x, w, b, stride=2, padding=1)
 

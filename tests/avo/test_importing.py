@@ -90,6 +90,14 @@ in  x[b h s d] bf16, cos_[s d] f32, sin_[s d] f32
 out y[b h s d] bf16
 y = x * cos_ + where(d < D // 2, -x[b h s (d + D // 2)], x[b h s (d - D // 2)]) * sin_
 """,
+    "rope_pairs": """
+kernel rope_pairs
+in  x[b h s d] bf16, cos_[s c] f32, sin_[s c] f32
+out y[b h s e] bf16
+axis c = (D + 1) // 2
+axis e = C * 2
+y = where(e % 2 < 1, x[b h s (e // 2 * 2)] * cos_[s (e // 2)] - x[b h s (e // 2 * 2 + 1)] * sin_[s (e // 2)], x[b h s (e // 2 * 2)] * sin_[s (e // 2)] + x[b h s (e // 2 * 2 + 1)] * cos_[s (e // 2)])
+""",  # noqa: E501
     "gram": """
 kernel gram
 in  x[m k] bf16
@@ -115,7 +123,7 @@ y1 = mean[n](y * y)
 """,
 }
 OTHERS = (
-    *("window", "layernorm", "fused_rmsnorm", "block", "cross_entropy_rows", "rope_pairs", "embedding", "decode"),
+    *("window", "layernorm", "fused_rmsnorm", "block", "cross_entropy_rows", "embedding", "decode"),
     *("fp8_rows", "int4_like", "batch_norm", "pooled", "depthwise", "in_place_within"),
     "rmsnorm_as_torch_has_it",
 )
@@ -186,6 +194,7 @@ TROUBLES = {
     "closed_over": ["a tensor [64] that is no argument; make it one"],
     "random": ["the language has no random numbers"],
     "wide": ["float64"],
+    "rope_filled": ["empty_permuted", "torch.stack((a, b), -1).flatten(-2)"],
     "one_row": ["an output has a dimension of length 1"],
 }
 
@@ -203,6 +212,11 @@ def test_what_cannot_be_said_is_named_with_its_line(name: str) -> None:
         assert all(first < t.line < first + 6 for t in caught.value.troubles)
     else:
         assert f":{first}" in said or f":{first + 1}" in said
+
+
+def test_a_complex_input_says_what_to_pass_instead() -> None:
+    with pytest.raises(UserMistake, match="take torch.view_as_real of it, or two inputs"):
+        import_function(f"{FILE}:rope_complex", H200)
 
 
 MISTAKES = {
