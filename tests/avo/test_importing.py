@@ -215,7 +215,7 @@ def test_what_cannot_be_said_is_named_with_its_line(name: str) -> None:
 
 
 def test_a_complex_input_says_what_to_pass_instead() -> None:
-    with pytest.raises(UserMistake, match="take torch.view_as_real of it, or two inputs"):
+    with pytest.raises(UserMistake, match=r"take torch\.view_as_real of it, or two inputs"):
         import_function(f"{FILE}:rope_complex", H200)
 
 
