@@ -24,6 +24,7 @@ from avo.run import begin
 sys.path.insert(0, str(Path(__file__).parents[1] / "archive"))
 from postgres_server import missing, server
 
+pytestmark = pytest.mark.timeout(900)  # four processes and a server: minutes on a machine that is busy
 _CHILD = Path(__file__).with_name("joined_run.py")
 _NUMBER = itertools.count()
 _POSTGRES = [pytest.mark.postgres, pytest.mark.skipif(bool(missing()), reason=missing())]
