@@ -123,7 +123,7 @@ def check(
             refused.append((workload.name, _said(error)))
             continue
         except Differs as error:
-            if workload is example or example not in sizes:
+            if workload == example or example not in sizes:
                 raise
             differs.append((workload.name, str(error)))
             continue
