@@ -293,7 +293,7 @@ def prepare(
         insist_agent(config.agent)
     job = begun(config, _target(config, target), chip)
     if _named(evaluator) and config.language != "python" and config.evaluator in ("local", "predicted", "measured"):
-        _insist_lowered(job, chip)
+        _insist_fit(job, chip)
     available: dict[str, Any] = {"jobs": config.jobs, "seed": config.seed, "hardware": chip}
     maker: Any = agent
     if _named(agent):
@@ -318,18 +318,27 @@ def prepare(
     return Parts(config.model_copy(update=whole), job, chip, maker, judge)
 
 
-def _insist_lowered(job: Target, chip: Hardware) -> None:
-    """Nothing can come of a run whose seed has no form that could be compiled. What is wrong with a seed otherwise is
-    the judge's to say. Raises UserMistake."""
+def _insist_fit(job: Target, chip: Hardware) -> None:
+    """Nothing can come of a run whose seed the check refuses on its chip, at a public size, or that has no form which
+    could be compiled: better said before there is a run. Raises UserMistake."""
     from dsl.check import errors
     from dsl.diagnostics import ProgramError
     from dsl.lowering import lower
     from dsl.parser import parse
+    from evaluators.inputs import extents
 
     try:
         program = parse(job.seed)
-        if not errors(program, chip):
-            lower(program, chip)
+        wrong = list(
+            dict.fromkeys(d for w in job.workloads for d in errors(program, chip, extents(program.algorithm, w)))
+        )
+        if wrong:
+            raise UserMistake(
+                f"the seed program of {job.name} is refused on {chip.name}\n"
+                + "\n".join(d.render(job.seed, f"<seed of {job.name}>") for d in wrong)
+                + f"\nschedule lines after `for {chip.arch}:` hold on such chips alone"
+            )
+        lower(program, chip)
     except ProgramError as error:
         for d in error.diagnostics:
             if d.rule == "not-lowered":

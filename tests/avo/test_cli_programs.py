@@ -172,6 +172,22 @@ def test_a_run_whose_seed_does_not_lower_is_not_begun(cli: Callable[..., Any], t
     assert "the seed program of mx has no lowering for b200: line 4: `mxfp4`" in answer.err
 
 
+def test_a_run_whose_seed_the_check_refuses_on_its_chip_is_not_begun(cli: Callable[..., Any], tmp_path: Path) -> None:
+    seed = "kernel mm\nin a[m k] bf16, b[n k] bf16\nout c[m n] bf16\nc = sum[k](a * b)\n"
+    seed += "\nschedule\ntile m=128 n=128 k=64\ngrid m n\nstream k stages=4\nwarps 8\n"
+    (tmp_path / "mm.py").write_text(
+        "from avo import Target, Workload\n"
+        "sizes = Workload({'m': 256, 'n': 256, 'k': 256})\n"
+        "MM = Target(name='mm', reference=lambda a, b: a @ b.T, workloads=(sizes,),\n"
+        f"            seed={seed!r})\n"
+    )
+    archive = tmp_path / "runs.db"
+    answer = cli("evolve", "--target", f"{tmp_path}/mm.py:MM", "--hw", "mi300x", "--steps", "1", "--archive", archive)
+    assert answer.code == 2 and not archive.exists()
+    assert answer.err.startswith("error: the seed program of mm is refused on mi300x\n<seed of mm>:7:1: error[shared-memory]")
+    assert "fix: stages=3 fits" in answer.err and "`for gfx942:`" in answer.err
+
+
 def test_knobs_lists_legal_values(cli: Callable[..., Any], program: Path) -> None:
     answer = cli("knobs", program, "--hw", "b200")
     assert answer.code == 0 and "stream stages  2" in answer.out

@@ -399,7 +399,7 @@ class TestHarness:
 
     def test_output_that_nobody_reads_interrupts(self, archive: Archive) -> None:
         def gone(event: object) -> None:
-            if isinstance(event, Verdict) and event.judged.k == 2:
+            if isinstance(event, Verdict) and event.candidate.k == 2:
                 raise BrokenPipeError
 
         with pytest.raises(BrokenPipeError):
