@@ -318,6 +318,14 @@ def prepare(
     return Parts(config.model_copy(update=whole), job, chip, maker, judge)
 
 
+def insist_names(config: RunConfig) -> None:
+    """Before anything is made: the names of target, sizes, chip and evaluator. Runs nothing. Raises UserMistake."""
+    workloads.retarget(plugins.load("target", config.target), config.workloads.values())
+    choosing.chip(config.hw)
+    if not plugins.with_path(config.evaluator):
+        plugins.load("evaluator", config.evaluator)
+
+
 def _insist_fit(job: Target, chip: Hardware) -> None:
     """Nothing can come of a run whose seed the check refuses on its chip, at a public size, or that has no form which
     could be compiled: better said before there is a run. Raises UserMistake."""

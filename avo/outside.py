@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from archive.errors import Held
 from archive.records import Hypothesis
 from avo.agents.answer import Answer
 from avo.agents.protocol import Brief, Judged, Left, Proposal
@@ -75,7 +76,7 @@ def begin(config: RunConfig, observer: Observer | None = None) -> int:
 def brief_of(store: Archive, record: Record) -> Brief:
     """What the next proposal of a run is told: all verdicts that are in. Reads only; needs neither torch nor a judge.
 
-    Raises UserMistake where the seed program has no verdict yet.
+    Raises UserMistake where the seed program has no verdict yet, archive.errors.Held where another process is at it.
     """
     from avo import choosing, plugins, workloads
     from avo.launch import stored
@@ -96,6 +97,11 @@ def brief_of(store: Archive, record: Record) -> Brief:
     target = begun(config, complete(workloads.retarget(job, config.workloads.values())), chip)
     history = History.of(store, record.id)
     if not len(history):
+        if record.holder is not None:
+            raise Held(
+                f"run {record.id} is being written by {record.holder}, which has not judged its seed program yet. "
+                "Wait for it, then try again"
+            )
         raise UserMistake(f"the seed program of run {record.id} is not judged yet: avo evolve --resume {record.id}")
     best = history.best()
     return Brief(

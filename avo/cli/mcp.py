@@ -28,7 +28,8 @@ def mcp(
         list[str] | None, typer.Option(help="A folder of Markdown to search too; repeatable.", metavar="FOLDER")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Serve at http://127.0.0.1:PORT/mcp instead of stdio.", metavar="PORT", min=1)
+        int | None,
+        typer.Option(help="Serve at http://127.0.0.1:PORT/mcp instead of stdio.", metavar="PORT", min=1, max=65535),
     ] = None,
     archive: ArchiveOption = None,
 ) -> None:
@@ -38,9 +39,11 @@ def mcp(
 
     Example: avo mcp --target attention --hw b200 --by my-agent
     """
+    from avo.cli.options import reading
     from avo.config import DEFAULT_ARCHIVE, read_config
     from avo.errors import UserMistake
     from avo.knowledge import pages
+    from avo.launch import insist_names
     from avo.serving import Desk, serve
 
     flags: dict[str, Any] = {"target": target, "hw": hw, "evaluator": evaluator, "archive": archive}
@@ -56,4 +59,10 @@ def mcp(
     folders = tuple(knowledge or ())
     pages(folders)
     config = read_config(None, (), flags) if fresh else None
+    # Whoever configures it sees what is said now; later mistakes are told to the agent alone.
+    if config is not None:
+        insist_names(config)
+    else:
+        with reading(archive) as store:
+            store.run(run)
     serve(Desk(where, run, config, by, folders), port)

@@ -108,6 +108,22 @@ def test_a_second_writer_is_told_who_holds_the_run(cli: Callable[..., Any], begu
     assert cli("tell", "a.md").code == 0
 
 
+def test_a_seed_that_another_process_judges_is_waited_for(cli: Callable[..., Any], begun: Path) -> None:
+    from archive.archive import open_archive
+
+    with open_archive("avo.db") as store:
+        first = store.run(1)
+        names = {"target": first.target, "hardware": first.hardware, "agent": first.agent, "judge": first.judge}
+        new = store.create_run(**names, seed=0, jobs=1, config=first.config, versions={})
+        writer = store.claim(new.id)
+        for verb in (["ask"], ["tell", "brief.md"]):
+            answer = cli(*verb)
+            assert answer.code == 3 and "run 2 is being written by process" in answer.err
+            assert "has not judged its seed program yet" in answer.err
+        writer.release("interrupted")
+    assert "is not judged yet: avo evolve --resume 2" in cli("tell", "brief.md").err
+
+
 def test_a_run_of_an_agent_takes_a_proposal_and_goes_on_the_same_way(cli: Callable[..., Any], evolved: Path) -> None:
     Path("a.md").write_text("why: try it\nwarps 2")
     assert cli("tell", "a.md", "--by", "me").code == 0

@@ -135,6 +135,15 @@ def test_mistakes_are_told(cli: Callable[..., Any], tmp_path: Path, monkeypatch:
     assert "no archive at avo.db" in cli("mcp").err
     assert "give one of them" in cli("mcp", "--run", 1, *LINE).err
     assert "names folders of Markdown" in cli("mcp", *LINE, "--knowledge", "none").err
+    for line, said in (
+        (["--target", "nope"], "unknown target 'nope'"),
+        (["--target", "rmsnorm", "--hw", "b20"], "unknown hardware 'b20'"),
+        (["--target", "rmsnorm", "--evaluator", "lokal"], "unknown evaluator 'lokal'"),
+        (["--target", "rmsnorm", "--workload", "q=3"], "unknown axis or param of rmsnorm: 'q'"),
+        (["--target", "rmsnorm", "--port", 99999999], "--port is at most 65535"),
+    ):
+        answer = cli("mcp", *line)
+        assert answer.code == 2 and said in answer.err, answer
     monkeypatch.setitem(sys.modules, "mcp.server.lowlevel", None)
     answer = cli("mcp", *LINE)
     assert answer.code == 2 and "pip install 'avo-kernels[mcp]'" in answer.err
