@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dsl.hardware import hardware
-from evaluators.integrity import raw, raw_device, sandbox, timed_calls, timed_inputs
+from evaluators.integrity import calls, raw_device, sandbox, timed_calls, timed_inputs
 from evaluators.integrity.raw import RawEvaluator
 from evaluators.pool import Session, WorkerPool
 from evaluators.targets import target
@@ -56,7 +56,7 @@ def main() -> None:
             counts[layer] += 1
 
     # The judge's own steps, wrapped where they are called.
-    copy, call, right = WorkerPool._copy, Session.call, raw.right
+    copy, call, right = WorkerPool._copy, Session.call, calls.right
 
     def timed_copy(self: WorkerPool, kind: str):  # type: ignore[no-untyped-def]
         with booked("copies (beside)"):
@@ -87,7 +87,7 @@ def main() -> None:
             draw(self, *rest)
 
     WorkerPool._copy, Session.call = timed_copy, timed_call  # type: ignore[method-assign]
-    raw.right = timed_calls.right = timed_right  # type: ignore[attr-defined]
+    calls.right = timed_calls.right = timed_right  # type: ignore[attr-defined]
     timed_inputs.TimedInputs.__init__ = timed_draw  # type: ignore[method-assign]
     table: dict[str, dict[str, float]] = {}
     chip = hardware(given.hw)
@@ -121,8 +121,8 @@ def main() -> None:
         table[level] = {layer: min(r.get(layer, 0.0) for r in rows) for layer in layers} | {"template": start}
         table[level]["own time"] = statistics.median(r["own time"] for r in rows)
         table[level]["median"] = statistics.median(r["whole judgement"] for r in rows)
-        calls = counts["calls"]
-    print(f"{given.kernel}, {calls} calls, {counts['copies (beside)']} processes; milliseconds, least of repeats")
+        made = counts["calls"]
+    print(f"{given.kernel}, {made} calls, {counts['copies (beside)']} processes; milliseconds, least of repeats")
     print(f"{'':28}" + "".join(f"{level:>14}" for level in table))
     names = {"median": "whole judgement (median)", "template": "template, once"}
     names["own time"] = "without waits for a core"

@@ -22,7 +22,7 @@ import numpy as np
 
 from evaluators.cpu import TORCH_DTYPES
 from evaluators.inputs import decode, draw_inputs, encode, generator, pairings
-from evaluators.integrity.raw import right
+from evaluators.integrity.calls import right
 from evaluators.integrity.timed_calls import ROWS, WARM
 from evaluators.integrity.timed_inputs import TimedInputs
 from evaluators.loading import complete, seed_program

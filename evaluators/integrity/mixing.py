@@ -70,6 +70,10 @@ class Mixing:
         self._known: dict[int, _Memory] = {}
         self._volume = 0
 
+    def began(self, inputs: Sequence[torch.Tensor]) -> None:
+        for x in inputs:
+            self.given(x)
+
     def ended(self, given: Sequence[torch.Tensor], returned: Sequence[torch.Tensor]) -> None:
         """Raises RuntimeError where glue has computed far more than there is to read and to write: of a product the
         multiplications, say, whose results a kernel then adds."""
@@ -200,7 +204,7 @@ class Mixing:
             self._known[address] = _Memory(memory.storage, size, 0, cells)
             return
         for cell in _cells(tensor, memory):
-            cell.copy_(0 if shadow is None else shadow)
+            cell.zero_() if shadow is None else cell.copy_(shadow)
 
     def _fullest(self, tensor: torch.Tensor) -> int:
         memory = self._known.get(_address(tensor))

@@ -27,8 +27,9 @@ from evaluators.evaluation import Status, WorkloadResult
 from evaluators.failures import Unavailable, WorkerFailure
 from evaluators.gates import Rejected
 from evaluators.inputs import extents, generator
-from evaluators.integrity import raw, rules
-from evaluators.integrity.raw import RawEvaluator, _Case, _Gate
+from evaluators.integrity import calls, proving, rules, sandbox
+from evaluators.integrity.calls import _Case
+from evaluators.integrity.raw import RawEvaluator, _Gate
 from evaluators.integrity.timed_calls import Sized, Spare, median
 from evaluators.integrity.timed_inputs import TimedInputs
 from evaluators.pool import WorkerPool
@@ -65,7 +66,7 @@ class RawDeviceEvaluator(RawEvaluator):
         jobs: int = 1,
         seed: int | None = None,
         *,
-        accept: raw.sandbox.Level = "full",
+        accept: sandbox.Level = "full",
         run_timeout: float = 120.0,
         sizes: int = 2,
         rounds: int = ROUNDS,
@@ -153,12 +154,12 @@ class RawDeviceEvaluator(RawEvaluator):
                 break
             case.facts["parent_s"], case.facts["told_s"] = row["parent_s"], row["many_s"]
             row["played"] = self._played(case, size)
-            if row["played"]["work"] != raw.PROVED:
+            if row["played"]["work"] != proving.PROVED:
                 # Steps that were laid down before the recording (a graph) are seen from a process's first call on.
-                with raw._started(case, pool, recorded=True) as fresh:
+                with calls._started(case, pool, recorded=True) as fresh:
                     size.record(fresh)
                 again = self._played(case, size)
-                row["played"] = again if again["work"] == raw.PROVED else row["played"]
+                row["played"] = again if again["work"] == proving.PROVED else row["played"]
             case.results.append(_result(case, workload, row))
             if rules.breaches({key: case.facts[key] for key in ("parent_s", "told_s")}):
                 break
@@ -168,7 +169,7 @@ class RawDeviceEvaluator(RawEvaluator):
         plays = [(median(row), row["played"]) for row in rows if "played" in row]
         case.facts["played"] = [[told, p.get("seconds")] for told, p in plays]
         if plays:
-            case.facts["work"] = next((p["work"] for _, p in plays if p["work"] != raw.PROVED), raw.PROVED)
+            case.facts["work"] = next((p["work"] for _, p in plays if p["work"] != proving.PROVED), proving.PROVED)
             case.facts["ghost"] = "right" if any(p.get("ghost") == "right" for _, p in plays) else "wrong"
         return {"regime": REGIME, "workloads": rows}
 
@@ -183,15 +184,15 @@ class RawDeviceEvaluator(RawEvaluator):
             return {"work": size.why}
         try:
             clean = self._spare.taken()
-            raw._load_tape(case, clean, size.tape)
+            proving._load_tape(case, clean, size.tape)
             row = size.again(clean, (self._rounds + 1) // 2)
             if row["wrong"]:
-                return {"work": raw._played_wrong(row["wrong"])}
+                return {"work": proving._played_wrong(row["wrong"])}
             # Steps of several streams are played one after the other; a simulated device has no time of its own.
             alone = size.tape.get("streams") in (0, 1) and not self._simulate
-            found = {"work": raw.PROVED, "ghost": row["ghost"], "samples": row["samples"]}
+            found = {"work": proving.PROVED, "ghost": row["ghost"], "samples": row["samples"]}
             return found | ({"seconds": median(row)} if alone else {})
-        except raw._NotTaped as no:
+        except proving._NotTaped as no:
             return {"work": f"not proved: {no}"[:300]}
         except (Rejected, WorkerFailure) as failure:
             if isinstance(failure, Unavailable):
@@ -222,7 +223,7 @@ def _result(case: _Case, workload: Workload, row: Mapping[str, Any]) -> Workload
         detail={
             "interval_s": [times[0], times[-1]],
             "clock_outside_s": row["parent_s"],
-            "clock": _CLOCK if played else "simulated" if case.facts["holds"] == "nothing" else raw.OWN_CLOCK,
+            "clock": _CLOCK if played else "simulated" if case.facts["holds"] == "nothing" else proving.OWN_CLOCK,
             "told_s": median(row),
             "least_s": _least(case, workload, floor) if floor else 0.0,
         },

@@ -430,7 +430,9 @@ class _Quiet(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
         call = node.value
-        said = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+            return node
+        said = call.func.attr
         if said in ("static_print", "device_print"):
             return ast.Pass()
         if said in ("static_assert", "device_assert"):
@@ -627,8 +629,8 @@ class Player:
         """The candidate's `run`, as it was recorded: shapes and params are those of that call."""
         tensors = dict(zip(self._inputs, inputs, strict=True))
         self._calls.spent = 0
-        for x in inputs if self._mixing is not None else ():
-            self._mixing.given(x)
+        if self._mixing is not None:
+            self._mixing.began(inputs)
         for step in self._steps:
             step(tensors)
         outputs = tuple(tensors[i] for i in self._outputs)

@@ -17,8 +17,8 @@ from evaluators.evaluation import Status
 from evaluators.failures import Crash, TaskError, Unavailable, WorkerFailure
 from evaluators.gates import Rejected
 from evaluators.inputs import Array, decode, extents
-from evaluators.integrity import raw
-from evaluators.integrity.raw import _Case, _raised, right
+from evaluators.integrity import proving
+from evaluators.integrity.calls import _ROOM, _Case, _raised, right
 from evaluators.integrity.timed_inputs import TimedInputs
 from evaluators.oracle import Answer
 from evaluators.places import placed
@@ -99,10 +99,10 @@ class Sized:
         self._introduce(session)
         forms, values = self._inputs.renew()
         try:
-            self.tape = raw._taped(self._case, session, {"inputs": forms, "params": self._params}, values)
+            self.tape = proving._taped(self._case, session, {"inputs": forms, "params": self._params}, values)
         except Unavailable:
             raise
-        except (raw._NotTaped, WorkerFailure) as no:
+        except (proving._NotTaped, WorkerFailure) as no:
             self.why = f"not proved: {no}"[:300]
 
     def measure(self) -> dict[str, Any]:
@@ -248,7 +248,7 @@ class Sized:
         if self._axis:
             sizes[self._axis] = places
         outputs = self._case.program.algorithm.outputs
-        return raw._ROOM + 16 * sum(math.prod(sizes[a] for a in t.axes or ()) for t in outputs)
+        return _ROOM + 16 * sum(math.prod(sizes[a] for a in t.axes or ()) for t in outputs)
 
     def _call(self, task: str, payload: dict[str, Any], blobs: Sequence[bytes], most: int = 0) -> Any:
         try:

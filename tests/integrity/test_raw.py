@@ -17,7 +17,9 @@ from dsl.hardware import hardware
 from evaluators.evaluation import Status
 from evaluators.inputs import DISTRIBUTIONS, faint
 from evaluators.integrity import raw, rules
-from evaluators.integrity.raw import RawEvaluator, _bounded, _Call, _long_sizes, _other_size
+from evaluators.integrity.calls import _Call
+from evaluators.integrity.plan import _bounded, _long_sizes, _other_size
+from evaluators.integrity.raw import RawEvaluator
 from evaluators.integrity.tripwires import tripwires
 from evaluators.loading import complete, seed_program
 from evaluators.target import TargetError

@@ -12,7 +12,9 @@ from dsl.hardware import hardware
 from evaluators.evaluation import Evaluation, Status, WorkloadResult
 from evaluators.inputs import decode, input_shapes
 from evaluators.integrity import child_device, corpus, rules, timed_calls
-from evaluators.integrity.raw import OWN_CLOCK, RawEvaluator, right
+from evaluators.integrity.calls import right
+from evaluators.integrity.proving import OWN_CLOCK
+from evaluators.integrity.raw import RawEvaluator
 from evaluators.integrity.raw_device import RawDeviceEvaluator
 from evaluators.integrity.timed_inputs import POOL, TimedInputs
 from evaluators.loading import seed_program

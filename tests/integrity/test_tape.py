@@ -12,7 +12,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from dsl.hardware import hardware
 from evaluators.evaluation import Status
 from evaluators.integrity.mixing import Mixing
-from evaluators.integrity.raw import PROVED, RawEvaluator
+from evaluators.integrity.proving import PROVED
+from evaluators.integrity.raw import RawEvaluator
 from evaluators.integrity.tape import NotTaped, Player, Recorder
 from evaluators.integrity.watching import is_glue
 from evaluators.targets import target
