@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import sys
 from pathlib import Path
 
+from pydantic import BaseModel
 from sqlalchemy import Column
 
 from archive.migrations import VERSION
+from archive.records import Hypothesis
 from archive.tables import metadata
+from avo.agents.protocol import Brief, Judged, Proposal
 from avo.config import RunConfig
-from evaluators.evaluation import GATES, Status
+from dsl.knobs import Knob
+from evaluators.evaluation import GATES, Evaluation, GateResult, Status, WorkloadResult
+from evaluators.target import Workload
 
 PAGE = Path(__file__).parent / "reference.md"
 HEAD = """\
-# Settings, statuses, tables
+# Settings, statuses, objects, tables
 
 Written by `python docs/make_reference.py` from the code; do not edit. [The command line](cli.md) and
 [the language](language.md) have pages of their own; `avo spec` prints the language's grammar and knobs.
@@ -40,7 +47,7 @@ MEANING = {
 
 def page() -> str:
     """The whole page as it has to be."""
-    return "\n".join([HEAD, *_settings(), *_statuses(), *_tables()]) + "\n"
+    return "\n".join([HEAD, *_settings(), *_statuses(), *_objects(), *_tables()]) + "\n"
 
 
 def _settings() -> list[str]:
@@ -72,6 +79,31 @@ def _statuses() -> list[str]:
         "| status | what it says |",
     ]
     return [*lines, "|---|---|", *[f"| `{s.value}` | {MEANING[s]} |" for s in Status], ""]
+
+
+def _objects() -> list[str]:
+    lines = ["## What plug-ins give and get", "", "All from `avo`, frozen, made by keyword.", ""]
+    for kind in (Evaluation, GateResult, WorkloadResult, Proposal, Hypothesis, Brief, Judged, Knob, Workload):
+        lines += [f"### {kind.__name__}", "", *_paragraph(kind.__doc__ or ""), ""]
+        lines += ["| field | type | |", "|---|---|---|"]
+        for name, said in inspect.get_annotations(kind).items():
+            lines.append(f"| `{name}` | {said.replace('|', 'or')} | {_default(kind, name)} |")
+        lines.append("")
+    return lines
+
+
+def _default(kind: type, name: str) -> str:
+    if issubclass(kind, BaseModel):
+        field = kind.model_fields[name]
+        return "required" if field.is_required() else f"`{_plain(field.get_default(call_default_factory=True))}`"
+    found = next(f for f in dataclasses.fields(kind) if f.name == name)
+    if found.default is not dataclasses.MISSING:
+        return f"`{_plain(found.default)}`"
+    return "required" if found.default_factory is dataclasses.MISSING else f"`{_plain(found.default_factory())}`"
+
+
+def _plain(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def _tables() -> list[str]:

@@ -90,8 +90,17 @@ def of_a_plugin(error: BaseException) -> str:
     if not place:
         return ""
     note = "".join(f" ({n})" for n in getattr(error, "__notes__", ()))
-    said = str(error) or "no message"
+    said = _fields(error) or str(error) or "no message"
     return f"error: {place} raised {type(error).__name__}: {said}{note}; with --debug it shows the traceback"
+
+
+def _fields(error: BaseException) -> str:
+    """What pydantic found wrong with the fields of an object, in one line; "" of any other exception."""
+    loaded = sys.modules.get("pydantic")
+    if loaded is None or not isinstance(error, loaded.ValidationError):
+        return ""
+    said = [f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg'][:1].lower()}{e['msg'][1:]}" for e in error.errors()]
+    return f"{error.title}: {'; '.join(said)} (docs/reference.md lists the fields)"
 
 
 def _machine(error: BaseException) -> bool:

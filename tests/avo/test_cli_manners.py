@@ -242,3 +242,18 @@ def test_ctrl_c_while_the_command_line_is_loaded(tmp_path: Path) -> None:
     line = [sys.executable, "-m", "avo", "log"]
     process = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "stopped\n")
+
+
+def test_a_field_that_a_plugin_leaves_out_is_named(cli: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "judge.py").write_text(
+        "from avo import Evaluation, WorkloadResult\n"
+        "class Judge:\n"
+        "    def evaluate(self, text, target, hardware):\n"
+        "        return Evaluation(status='ok', workloads=(WorkloadResult(workload='a', work=1.0, floor_s='b'),))\n"
+        "    def close(self): pass\n"
+    )
+    (tmp_path / "p.avo").write_text("kernel twice\nin x[r c] bf16\nout y[r c] bf16\ny = x * 2\n")
+    answer = cli("eval", tmp_path / "p.avo", "--target", "rmsnorm", "--evaluator", tmp_path / "judge.py")
+    assert answer.code == 2
+    assert "judge.py, line 4 raised ValidationError: WorkloadResult: floor_s: input should be a valid" in answer.err
+    assert "; bottleneck: field required (docs/reference.md lists the fields); with --debug" in answer.err
