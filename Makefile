@@ -23,8 +23,9 @@ demo: $(STAMP)
 	$(BIN)/avo report
 
 # A file of tests runs in one process, for its tests share what is dear to set up; `pytest` alone runs all in its own.
+# Files come in their order: by the number of their tests, as would be usual, the last to begin are long ones.
 test: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow
