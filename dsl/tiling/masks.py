@@ -108,7 +108,8 @@ class Masks(Coordinates):
                 running = (x in self.pivots and x not in self.done) or any(x in s.maxima for s in self.scopes)
                 if running and u is x.args[0] and axis in x.attr[1]:
                     return 0.0  # its operand was guarded for the running maximum
-            return 0.0 if t.op == "input" and axis in t.axes else None
+            loaded = t.op == "input" or (t.op == "read" and t.args[0].op == "input")
+            return 0.0 if loaded and axis in t.axes else None
 
         return constant(term, known, axis)
 

@@ -15,6 +15,7 @@ from dsl.lowering.lowered import Lowered
 from dsl.meaning import _inputs, _Meaning, evaluate
 from dsl.named_arrays import Named
 from dsl.printer import print_program
+from dsl.rounding import round_to
 from dsl.syntax import Program
 
 Arrays = Mapping[str, Any]
@@ -108,7 +109,7 @@ def slack(program: Program, inputs: Arrays, params: Arrays, wanted: Arrays) -> d
     most = dict.fromkeys(wanted, 0.0)
     with np.errstate(all="ignore"):
         for seed in range(3):
-            meaning = _Shaken(program, given, extents, "rounded")
+            meaning = _Shaken(program, given, extents, "rounded", round_to)
             meaning.shake(seed)
             for name, value in meaning.run(set()).items():
                 most[name] = max(most[name], 4 * distance(wanted[name], value))

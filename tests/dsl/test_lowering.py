@@ -113,3 +113,13 @@ def test_axes_whose_positions_would_be_words_of_python(roles: str) -> None:
     assert lowered.language == ("gluon" if roles else "triton")
     compile(lowered.source, "f.py", "exec")
     compile(lowered.interpretable, "f.py", "exec")
+
+
+def test_operands_that_are_read_by_position_are_masked_once() -> None:
+    """Merged heads: the load reads 0 past the end of d, so that nothing stands between it and the product."""
+    text = (
+        "kernel merged\nin  q[m c] bf16, k[n c] bf16\nout s[h m n] f32\naxis h = 4\naxis d = C // 4\n"
+        "s = sum[d](q[m (h * D + d)] * k[n (h * D + d)])\n\nschedule\ntile m=64 n=64\ngrid h m n\n"
+    )
+    source = lower(parse(text), hardware("h200")).source
+    assert "tl.dot(q, k.T)" in source and "tl.where" not in source
