@@ -87,7 +87,7 @@ with open_archive({url!r}) as archive:
 """
     with open_archive(url) as archive:
         writers = [subprocess.Popen([sys.executable, "-c", code, str(n)]) for n in range(4)]
-        assert [w.wait(120) for w in writers] == [0] * 4
+        assert [w.wait(300) for w in writers] == [0] * 4
         assert [archive.counts(r.id) for r in archive.runs()] == [{"ok": 25}] * 4
         assert len(rows(archive)["evaluations"]) == 25
         assert check_archive(archive) == []

@@ -71,5 +71,5 @@ def tried(package: Package, folder: Path, *arguments: str) -> subprocess.Complet
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "TRITON_INTERPRET": "1", "TMPDIR": str(folder)}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *arguments, str(folder)],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=280,
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=500,
     )  # fmt: skip

@@ -369,7 +369,7 @@ def test_an_archive_that_is_read_only_is_told(evolved: Path) -> None:
         evolved.chmod(0o555)
         arguments = ["evolve", *map(str, PARTS), "--steps", "1"]
         done = subprocess.run(
-            [*command, *arguments], capture_output=True, text=True, timeout=120, preexec_fn=may_not_write_everywhere
+            [*command, *arguments], capture_output=True, text=True, timeout=300, preexec_fn=may_not_write_everywhere
         )
         assert done.returncode == 2, done.stderr
         assert f"{archive.name} is read-only" in done.stderr and done.stderr.count("\n") == 1

@@ -26,7 +26,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     into = work / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
     command = [*pip, "--no-deps", "--no-build-isolation", "--no-index", "--target", str(into), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     return into
 
@@ -35,7 +35,7 @@ def test_its_target_evaluator_and_agent_work_by_name_from_outside(site: Path, tm
     parts = ["--target", "row_l2", "--evaluator", "waves", "--agent", "one_knob", "--steps", "3"]
     command = [*AVO, "evolve", *parts, "--set", "evaluator_options.penalty=0.2"]
     environment = {**os.environ, "PYTHONPATH": str(site)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=500)
     assert done.returncode == 0, done.stderr
     assert "run 1 ended: all steps are done" in done.stdout
 
@@ -93,7 +93,7 @@ def test_the_contract_tests_that_it_ships_pass(site: Path, tmp_path: Path) -> No
     shutil.copy(PACKAGE / "tests" / "test_contract.py", tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(site), "PYTEST_ADDOPTS": "-p no:cacheprovider"}
     command = [sys.executable, "-m", "pytest", "-q", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=500)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count(".") >= 15, "all of three contracts ran"
 

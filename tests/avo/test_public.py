@@ -33,7 +33,7 @@ HEAVY = {"torch", "triton", "sqlalchemy", "optuna", "numpy", "pydantic", "rich",
 def loaded_after(code: str, cwd: Path, prelude: str = "") -> set[str]:
     """Top names of the modules that a fresh interpreter has loaded after `code`."""
     script = f"{prelude}\nimport sys\n{code}\nprint('\\n' + ' '.join(sorted(m for m in sys.modules if '.' not in m)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=cwd, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=cwd, timeout=300)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split())
 
@@ -113,7 +113,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def without_triton(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     script = f"{NO_TRITON}\nfrom avo.cli import main\nmain({list(arguments)!r})"
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=where, timeout=240)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=where, timeout=500)
 
 
 QUICK = [
@@ -135,7 +135,7 @@ def test_what_needs_no_compiler_works_without_triton(tmp_path: Path, run: Path) 
     shutil.copy(run, tmp_path)
     lines = [f"{run_main(*arguments)}\nprint('done', {arguments[0]!r})" for arguments in QUICK]
     script = "\n".join([NO_TRITON, *lines])
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=240)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=500)
     assert done.returncode == 0, done.stderr
     assert [row[5:] for row in done.stdout.splitlines() if row.startswith("done ")] == [a[0] for a in QUICK]
 

@@ -75,7 +75,7 @@ def disturb(folder: Path, steps: int, jobs: int, kills: int, rng: random.Random,
             if child.stdout.readline():
                 time.sleep(rng.random() * 0.3)
             child.kill()
-        _, errors = child.communicate(timeout=120)
+        _, errors = child.communicate(timeout=300)
         again = log.read_text().split()[len(written) :] if log.exists() else []
         assert not before & set(again), "a program whose verdict was recorded was judged again"
         assert len(again) == len(set(again))

@@ -75,7 +75,7 @@ def test_works_on_a_naive_grader(attack, naive, tmp_path):
             # What finds an answer in freed memory finds it in some processes and not in others; one is enough.
             command = [sys.executable, str(HERE / "naive_harnesses.py"), attack.beats, str(attack.path), attack.target]
             environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
-            told = subprocess.run(command, stdout=-1, stderr=-2, text=True, env=environment, timeout=120).stdout
+            told = subprocess.run(command, stdout=-1, stderr=-2, text=True, env=environment, timeout=300).stdout
     finally:
         for path in LEFT_BEHIND:
             path.unlink(missing_ok=True)
