@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from avo.importing.axes import number_of
 from avo.importing.tracing import Traced
-from avo.importing.values import NARROW, Builder, Value
+from avo.importing.values import NARROW, Builder, Value, is_value
 from dsl.anatomy import Anatomy, anatomies
 from dsl.check import errors, unlowered
 from dsl.diagnostics import Diagnostic
@@ -14,10 +15,11 @@ from dsl.edits import explicit
 from dsl.hardware import Hardware
 from dsl.parser import parse
 from dsl.printer import print_program
-from dsl.syntax import Algorithm, Binary, Call, Expr, Program, Read, Schedule, Unary
+from dsl.syntax import Algorithm, Binary, Call, Expr, Name, Program, Read, Schedule, Unary
 
 HELD = 256  # an axis up to this length can stay whole in a tile beside a contraction
 _ROW = 32768  # elements of a row that one program holds
+_KEEPING = ("softmax", "runsum", "runmax")  # they look along an axis and keep it
 _TILES = ((64, 32), (64, 16), (32, 32), (16, 16))
 
 
@@ -25,7 +27,8 @@ def cut(traced: Traced) -> list[Value]:
     """What to store, because a fused kernel would compute it again for every tile of a long axis.
 
     An operand of a product that is itself the result of a reduction, where the other operand brings axes longer than
-    a tile: in attention the head's 128 columns stay in one tile, in an MLP the 4096 outputs do not.
+    a tile: in attention the head's 128 columns stay in one tile, in an MLP the 4096 outputs do not. And a long product
+    that is reduced along one of its own axes and needed again afterwards (a norm of heads after a projection).
     """
     b = traced.builder
     found: list[Value] = []
@@ -40,9 +43,45 @@ def cut(traced: Traced) -> list[Value]:
                 again *= 1 if b.axes.find(a) in mine else b.axes.size(a)
             if again > HELD and source not in found:
                 found.append(source)
+    found += [v for v in _needed_twice(traced) if v not in found]
     read = {t for v in b.values for t in _read(v.expr)}  # by position: from memory
     found += [v for v in b.values if v.ref.id in read and v not in found and not v.is_input and not b.light(v.expr)]
     return sorted(found, key=lambda v: v.id)
+
+
+def _needed_twice(traced: Traced) -> Iterator[Value]:
+    """Results of products over more than a tile holds, of which an output needs a row's reduction and the row too."""
+    b = traced.builder
+    results = {r.id: r for r, *_ in b.products}
+    for result, _, _, inner in b.products:
+        length = 1
+        for a in inner:
+            length *= b.axes.size(a)
+        mine = set(b.shape(result))
+        ways: set[bool] = set()  # whether it is met within a reduction of one of its axes
+        seen: set[tuple[str, bool]] = set()
+        left: list[tuple[Expr, bool]] = [(o.ref, False) for o in traced.outputs] if length > HELD else []
+        while left:
+            e, within = left.pop()
+            match e:
+                case Name(id) | Read(id) if is_value(id) and (id, within) not in seen:
+                    seen.add((id, within))
+                    value = b.at(id)
+                    if value is result:
+                        ways.add(within)
+                    elif not value.is_input and value.id not in results:  # what a product multiplies is asked above
+                        left.append((value.expr, within))
+                case Unary(_, x):
+                    left.append((x, within))
+                case Binary(_, x, y):
+                    left += [(x, within), (y, within)]
+                case Call(f, axes, args, _):
+                    over = {b.axes.find(number_of(a.axis)) for a in axes or ()} & mine
+                    left += [(a, within or bool(over)) for a in args]
+                    if f in _KEEPING:
+                        left += [(a, within) for a in args]
+        if len(ways) == 2:
+            yield b.source(result)
 
 
 def _read(e: Expr) -> Iterator[str]:
@@ -142,7 +181,8 @@ def _block(kernel: Anatomy, rows: int, inner: int, sizes: Mapping[str, int]) -> 
             tile[stream] = rows if any(x.after_exp for x in kernel.contractions) else inner
         if not stream and kernel.streamable:  # the taps of a convolution: one a trip
             stream = kernel.streamable[0]
-            tile[stream] = 1
+            free = {a for c in kernel.contractions for a in (*c.rows, *c.columns)}
+            tile[stream] = inner if stream in free else 1
         for a in kernel.inner:
             summed_here = any(a in c.inner for c in kernel.contractions)
             if a != stream and (size(a) > HELD or (tile.get(stream) == 1 and not summed_here)):

@@ -150,6 +150,24 @@ def test_kernels_are_cut_where_fusing_would_compute_again() -> None:
     assert import_function(f"{FILE}:sdpa", H200).program.schedule.kernels == ()
 
 
+def test_a_long_product_whose_rows_are_normed_is_stored(tmp_path: Path) -> None:
+    """Fused, the whole product would be computed once for the norm and once more for the result, column by column."""
+    file = tmp_path / "heads.py"
+    file.write_text(
+        "import torch\n"
+        "def heads(x, w):\n"
+        "    q = torch.einsum('tc,chd->thd', x, w)\n"
+        "    return q * torch.rsqrt(q.pow(2).mean(-1, keepdim=True) + 1e-6)\n"
+        "def short(x, w):\n    return torch.softmax(x @ w.mT / 3, -1)\n"
+    )
+    shapes = "x[t=24 c={}] bf16, w[c h=3 d=8] bf16"
+    found = import_function(f"{file}:heads", H200, shapes=shapes.format(320))
+    assert found.program.schedule.kernels == (("q",),)
+    assert import_function(f"{file}:heads", H200, shapes=shapes.format(48)).program.schedule.kernels == ()
+    rows = import_function(f"{file}:short", H200, shapes="x[t=24 d=16] bf16, w[n=40 d] bf16").program
+    assert "n=1 " not in print_program(rows) + " "
+
+
 def test_names_and_lengths_from_shapes() -> None:
     text = algorithm("swiglu", shapes="x[rows=48 c=64] f16, wg[c f=40] f16, wu[c f] f16")
     assert "in  x[rows c] f16, wg[c f] f16, wu[c f] f16" in text
