@@ -19,6 +19,7 @@ from dsl.schedule import KernelSchedule
 from dsl.schedule_form import OPEN, Effective, spelt, words
 from dsl.shared_memory import allocated_bytes
 from dsl.syntax import Directive, Item, Span, Word
+from dsl.terms import Term
 from dsl.tiling.coordinates import BYTES
 
 KIB = 1024
@@ -157,6 +158,13 @@ def _grid(kernel: Anatomy, e: Effective, tiles: dict[str, Item]) -> Iterator[Dia
         seen.add(axis)
 
 
+def _sums(term: Term, axis: str) -> bool:
+    """Whether a name is a sum along the axis, in whatever dtype."""
+    while term.op == "cast":
+        (term,) = term.args
+    return term.op == "reduce" and axis in term.attr[1]
+
+
 def _stream(
     kernel: Anatomy, schedule: KernelSchedule, e: Effective, tiles: dict[str, Item], in_grid: bool
 ) -> Iterator[Diagnostic]:
@@ -175,12 +183,15 @@ def _stream(
             f"`tile {axis}=all`, without `stream`",
         )
     elif axis not in kernel.streamable:
+        names = [n for n, t in kernel.graph.names.items() if _sums(t, axis)]
+        one = names[0] if len(names) == 1 else ""
+        fix = f"`{legal.split(' | ')[0]}`" if legal else f"a kernel of its own for what sums over `{axis}`"
         yield Diagnostic(
             "stream-inner",
             f"`stream {axis}`: it is reduced inside another reduction, not by the outer loop",
             at,
             legal,
-            f"`{legal.split(' | ')[0]}`" if legal else f"a kernel of its own for what sums over `{axis}`",
+            f"{fix}, or `{one}` in `kernels`, which stores it for this kernel" if legal and one else fix,
         )
     elif in_grid:
         yield Diagnostic(

@@ -129,10 +129,11 @@ class Values(Masks):
             return self.load(source, tuple(at))
         # a computed value under another name of its axis: the same computation, read elsewhere
         if any(p.checked and i.op != "index" for p, i in zip(at, indices, strict=True)):
+            name = next((n for n, term in self.g.names.items() if term is source), "")
             raise NotLowered(
-                "reading a computed value by a computed index needs it stored",
+                f"reading {f'`{name}`' if name else 'a computed value'} by a computed index needs it stored",
                 self.g.lines.get(t, Span()),
-                "name it in `kernels` so that an earlier kernel stores it",
+                f"`kernels {name or 'NAME'}`, so that an earlier kernel stores it",
             )
         return self.eval(source, dict(zip(t.attr, at, strict=True)))
 

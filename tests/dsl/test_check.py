@@ -327,3 +327,25 @@ def test_a_divisor_that_is_zero_is_an_error(line, said):
     for sizes, there in (({"r": 32}, bool(said)), (None, bool(said) and "R // 64" not in line)):
         found = check(program, hardware("b200"), sizes)
         assert [d.message for d in found if d.rule == "zero-divisor"] == [said] * there
+
+
+HEADS = """kernel heads
+in  x[t c] bf16, w[c h d] bf16
+out y[t h d] bf16
+q[t h d] bf16 = sum[c](x * w)
+y = q * rsqrt(mean[d](q * q)) {}
+
+schedule
+"""
+
+
+def test_what_to_store_is_named():
+    """A product inside a norm, and a value that is read elsewhere: a line `kernels` is the way out, and is said."""
+    inner = HEADS.format("") + "tile t=64 h=1 d=16 c=64\ngrid t h\nstream c\n"
+    found = errors(parse(inner), hardware("b200"))[-1]
+    assert found.fix == "`stream d`, or `q` in `kernels`, which stores it for this kernel"
+    read = HEADS.format("+ q[t h (D - 1 - d)]") + "tile t=16 h=1 d=all\ngrid t h\n"
+    (late,) = check(parse(read), hardware("b200"))
+    assert late.message == "reading `q` by a computed index needs it stored"
+    assert late.fix == "`kernels q`, so that an earlier kernel stores it"
+    assert not check(parse(read.replace("schedule\n", "schedule\nkernels q\n")), hardware("b200"))
