@@ -44,7 +44,7 @@ class RunConfig(BaseModel):
     target: str = "attention"
     hw: str = "b200"
     steps: int | None = Field(default=DEFAULT_STEPS, ge=1, le=1_000_000)
-    minutes: float | None = Field(default=None, gt=0)
+    minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     seed: int = Field(default=0, ge=0, lt=2**63)
     agent: str = "heuristic"
     evaluator: str = "local"
@@ -53,10 +53,10 @@ class RunConfig(BaseModel):
     cluster: str | None = Field(default=None, pattern="^ray(://.+)?$")
     program: str | None = None
     model: str | None = None
-    max_usd: float | None = Field(default=None, gt=0)
+    max_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     max_tokens: int | None = Field(default=None, ge=1)
-    max_device_seconds: float | None = Field(default=None, gt=0)
-    epsilon: float | None = Field(default=None, ge=0)
+    max_device_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    epsilon: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     window: int | None = Field(default=None, ge=0)
     language: Literal["avo", "python"] = "avo"
     accept_sandbox: Literal["full", "namespaces", "process"] = "full"

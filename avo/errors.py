@@ -23,7 +23,14 @@ class Halted(Exception):
         self.reason = reason
 
 
-_WANTED = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "a text", "path": "a path"}
+_WANTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "bool": "true or false",
+    "string": "a text",
+    "path": "a path",
+}
 _BOUNDS = {
     "greater_than_equal": "at least {ge}",
     "greater_than": "more than {gt}",

@@ -263,7 +263,7 @@ def load_file(path: Path) -> ModuleType:
     if path in _FILES:
         return _FILES[path]
     if not path.is_file():
-        raise UserMistake(f"no such file: {path}")
+        raise UserMistake(f"{path} is a folder; name a file" if path.is_dir() else f"no such file: {path}")
     spec = importlib.util.spec_from_file_location(f"avo_file_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -75,7 +75,7 @@ def _plain(evidence: dict[str, Any]) -> str:
     for key, value in evidence.items():
         if isinstance(value, list | dict):
             parts += [f"{key}: {len(value)}"] if value else []
-        else:
+        elif value not in (None, ""):
             parts.append(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}")
     text = ", ".join(parts)
     return text if len(text) <= 200 else text[:199] + "…"

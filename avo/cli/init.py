@@ -82,7 +82,8 @@ def init(
     files = {folder / "my_target.py": TARGET, folder / "run.toml": RECIPE}
     there = [str(f) for f in files if f.exists()]
     if there and not force:
-        raise UserMistake(f"{' and '.join(there)} is there already; --force overwrites it")
+        are, them = ("are", "them") if len(there) > 1 else ("is", "it")
+        raise UserMistake(f"{' and '.join(there)} {are} there already; --force overwrites {them}")
     for path, text in files.items():
         write_text(path, text, force)
         say(f"wrote {path}")

@@ -40,8 +40,8 @@ def evolve_several(
     from avo.errors import UserMistake
     from avo.several import evolve, taken_up
 
-    targets = [name.strip() for name in names.split(",") if name.strip()]
-    if len(targets) < 2 or len(set(targets)) < len(targets):
+    targets = [name.strip() for name in names.split(",")]
+    if not all(targets) or len(targets) < 2 or len(set(targets)) < len(targets):
         raise UserMistake(f"--targets wants two or more different targets, A,B,C; got '{names}'")
     for key, value in one.items():
         if value:

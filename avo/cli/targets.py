@@ -22,9 +22,11 @@ def targets(
     """
     from avo import plugins
     from avo.cli.console import say, show_json, table, warn
+    from evaluators.loading import complete
 
     if name is not None:
         target = plugins.load("target", name)
+        complete(target)  # one that no run would take is not shown as if it would
         if as_json:
             show_json(as_dict(target))
             return

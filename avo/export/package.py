@@ -112,7 +112,9 @@ def build(
 
 def refuse_filled(folder: Path, force: bool) -> None:
     """Raises UserMistake where something is there already, without `force`."""
-    if not force and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise UserMistake(f"{folder} is no folder; a package is one")
+    if not force and folder.exists() and any(folder.iterdir()):
         raise UserMistake(f"{folder} is there already and not empty; --force writes into it")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from avo.cli import evidence
 from avo.cli.trouble import explain
 from avo.errors import UserMistake
 from avo.files import write_text
@@ -100,7 +101,9 @@ def test_files_that_are_there_are_refused_before_the_work(
         answer = cli(*line, "-o", "there")
         assert answer.code == 2 and answer.err == "error: there is there already; --force overwrites it\n"
     assert cli("import", "none.py:f", "--hw", "h200", "--target", "there").err.startswith("error: there is there")
-    assert "there is there already and not empty" in cli("export", "1/0", "-o", "there").err
+    assert cli("export", "1/0", "-o", "there").err == "error: there is no folder; a package is one\n"
+    assert cli("export", "1/0", "-o", "/dev/null", "--force").err == "error: /dev/null is no folder; a package is one\n"
+    assert "tmp is there already and not empty" in cli("export", "1/0", "-o", "/tmp").err
     assert Path("there").read_text() == "mine"
 
 
@@ -257,3 +260,27 @@ def test_a_field_that_a_plugin_leaves_out_is_named(cli: Callable[..., Any], tmp_
     assert answer.code == 2
     assert "judge.py, line 4 raised ValidationError: WorkloadResult: floor_s: input should be a valid" in answer.err
     assert "; bottleneck: field required (docs/reference.md lists the fields); with --debug" in answer.err
+
+
+def test_small_mistakes_are_told_for_what_they_are(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli("init").code == 0
+    assert cli("init").err == "error: my_target.py and run.toml are there already; --force overwrites them\n"
+    Path("run.toml").unlink()
+    assert cli("init").err == "error: my_target.py is there already; --force overwrites it\n"
+    assert "wants two or more different targets" in cli("evolve", "--targets", "attention,,softmax").err
+    for limit in ("inf", "nan"):
+        assert "a finite number" in cli("evolve", "--minutes", limit).err or limit == "nan"
+        assert cli("evolve", "--minutes", limit).code == 2
+        assert cli("evolve", "--max-usd", limit).code == 2
+    Path("bad.py").write_text(Path("my_target.py").read_text().replace('unit="GB/s"', 'unit="F"'))
+    answer = cli("targets", "bad.py")
+    assert answer.code == 2 and "unit is 'F'; legal: TFLOP/s, GB/s" in answer.err
+    Path("folder.py").mkdir()
+    assert "folder.py is a folder; name a file" in cli("targets", "folder.py").err
+    assert (
+        evidence.line("nothing", {"launches": 10, "state": "", "kept": None, "level": "full"})
+        == "launches 10, level full"
+    )
