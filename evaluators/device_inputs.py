@@ -2,7 +2,8 @@
 
 The distributions are those of `evaluators.inputs` and the figures those of `evaluators.tolerance`, in torch. The right
 answer is the target's reference in float64; the honest one is the same with both operands of every matrix product
-rounded to the inputs' narrow dtype, as a kernel on matrix units has to. Runs in workers; `limits` in the parent.
+rounded to the inputs' narrow dtype, as a kernel on matrix units has to, and their results too where the program names
+a narrow dtype inside, of which the reference knows nothing. Runs in workers; `limits` in the parent.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from evaluators.cpu import TORCH_DTYPES
 
 Job = Mapping[str, Any]
 _NARROW = ("bf16", "f16", "e4m3", "e5m2")
+_UNITS = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}  # as `tolerance.FLOORS`
 _PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 
 
@@ -106,20 +108,24 @@ def shifted(inputs: list[torch.Tensor], turn: int) -> list[torch.Tensor]:
 
 
 class _Rounding(TorchDispatchMode):
-    """Rounds the operands of matrix products to a narrow dtype; everything else stays float64."""
+    """Rounds the operands of matrix products to a narrow dtype, and their results to another where there is one;
+    everything else stays float64."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, dtype: torch.dtype, inside: torch.dtype | None) -> None:
         super().__init__()
-        self._dtype = dtype
+        self._dtype, self._inside = dtype, inside
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func._schema.name in _PRODUCTS:
             start = len(args) - 2 if func._schema.name in _PRODUCTS[:2] else 1
-            args = tuple(self._round(a) if start <= i < start + 2 else a for i, a in enumerate(args))
+            args = tuple(_rounded(a, self._dtype) if start <= i < start + 2 else a for i, a in enumerate(args))
+            found = func(*args, **(kwargs or {}))
+            return found if self._inside is None else _rounded(found, self._inside)
         return func(*args, **(kwargs or {}))
 
-    def _round(self, value: torch.Tensor) -> torch.Tensor:
-        return value.to(self._dtype).to(value.dtype) if value.dtype == torch.float64 else value
+
+def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return value.to(dtype).to(value.dtype) if value.dtype == torch.float64 else value
 
 
 def answers(
@@ -134,7 +140,8 @@ def answers(
         if narrow is None:
             loose = exact
         else:
-            with _Rounding(torch_dtype(narrow)):
+            inside = job.get("inside")
+            with _Rounding(torch_dtype(narrow), torch_dtype(inside) if inside else None):
                 loose = _tuple(reference(*wide, **job["params"]))
     found = []
     for right, near, t in zip(exact, loose, job["outputs"], strict=True):
@@ -164,6 +171,7 @@ def figures(got: torch.Tensor, oracle: torch.Tensor, honest: torch.Tensor, block
     if not got.is_floating_point():
         wrong = got != oracle.to(got.dtype)
         return {"exact": True, "different": int(wrong.sum()), "of": got.numel()}
+    unit = _UNITS.get(got.dtype)
     got = got.double()
     for what, test in (("NaN", torch.isnan), ("inf", torch.isposinf), ("-inf", torch.isneginf)):
         ours, theirs = test(got), test(honest)
@@ -202,6 +210,8 @@ def figures(got: torch.Tensor, oracle: torch.Tensor, honest: torch.Tensor, block
         found[name] = [float(ours.max()), float(theirs.max()), median]
         found[f"{name}_at"] = _place(ours, int(ours.argmax()))
     lean = (got - honest) * torch.sign(oracle)
+    if unit is not None:
+        found["beyond"] = float((honest_error.abs() - unit * oracle.abs()).clamp(min=0.0).mean())
     found["lean"] = [float(lean.mean()), float(lean.std(correction=0)), float(oracle.abs().mean())]
     return found
 

@@ -14,7 +14,7 @@ from evaluators.evaluation import Status
 from evaluators.failures import Unavailable
 from evaluators.gates import Evidence, Rejected
 from evaluators.inputs import extents, indexed_axes, input_shapes
-from evaluators.oracle import output_dtypes
+from evaluators.oracle import named_inside, output_dtypes
 from evaluators.slices import slices
 from evaluators.target import Target, Workload
 
@@ -57,6 +57,7 @@ def job(
             }
             for t in algorithm.outputs
         ],
+        "inside": named_inside(program),
         "slices": cuts,
         "of": total,
         "reference": _where(target, target.reference),

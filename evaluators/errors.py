@@ -36,5 +36,5 @@ def judge(found: Mapping[str, Any], dtype: str) -> Verdict:
             ours, theirs, median = map(float, found[name])
             figures.worst(name, ours, theirs, median, place_of(found[f"{name}_at"]))
     mean, deviation, mean_size = map(float, found["lean"])
-    figures.lean(mean, deviation, int(found["count"]), mean_size)
+    figures.lean(mean, deviation, int(found["count"]), mean_size, float(found.get("beyond", 0.0)))
     return figures.verdict()

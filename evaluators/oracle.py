@@ -119,6 +119,16 @@ def output_dtypes(algorithm: Algorithm) -> dict[str, str]:
     return {t.name: t.dtype or written.get(t.name) or "f32" for t in algorithm.outputs}
 
 
+def named_inside(program: Program) -> str | None:
+    """The coarsest narrow dtype that the program names for a value that is no output; None where it names none."""
+    bare = unrounded(program).algorithm
+    named = [t.dtype for s in bare.statements for t in s.targets if t.dtype]
+    named += [t.dtype for t in bare.outputs if t.dtype]
+    named += [e.function for s in bare.statements for e in walk(s.value) if isinstance(e, Call) and e.axes is None]
+    narrow = [n for n in named if _narrow(n)]
+    return min(narrow, key=lambda n: DTYPES[n].mantissa, default=None)
+
+
 def unrounded(program: Program) -> Program:
     """The program with f64 outputs. An output that a later line reads keeps its dtype: that line sees it rounded."""
     algorithm = program.algorithm

@@ -25,9 +25,10 @@ from evaluators.device_inputs import answers, draw, figures
 from evaluators.device_jobs import job, wrong_with
 from evaluators.failures import Unavailable
 from evaluators.inputs import DISTRIBUTIONS, extents, generator
+from evaluators.oracle import named_inside
 from evaluators.slices import slices
 from evaluators.target import Target, Workload
-from evaluators.targets import target
+from evaluators.targets import BUILTIN, target
 from evaluators.targets.attention import reference as attention
 from evaluators.worker import CandidateError
 
@@ -195,6 +196,26 @@ def spoilt(kind: str, right: np.ndarray, rng: np.random.Generator) -> np.ndarray
         case "inf":
             got[1, 1] = np.inf
     return got
+
+
+def _projected(x, w):
+    return (x @ w).relu() * 2
+
+
+def test_what_a_program_names_inside_is_in_the_honest_answer_of_a_device() -> None:
+    text = "kernel p\nin x[r c] bf16, w[c f] bf16\nout y[r f] f32\nq[r f] bf16 = sum[c](x * w)\ny = max(q, 0) * 2\n"
+    assert named_inside(parse(text)) == "bf16"
+    assert not any(named_inside(parse(target(n).seed)) for n in BUILTIN)
+    shape = {"axes": ["r", "c"], "dtype": "bf16"}
+    asked = {"inputs": [shape, shape], "outputs": [{"dtype": "f32"}], "params": {}, "inside": "bf16"}
+    x, w = torch.randn(40, 96).bfloat16(), torch.randn(96, 50).bfloat16()
+    got = (x.float() @ w.float()).bfloat16().float().relu() * 2
+
+    def judged(inside):
+        ((oracle, honest),) = answers({**asked, "inside": inside}, [x, w], {}, _projected)
+        return errors.judge(figures(got, oracle, honest, tolerance.BLOCK, tolerance.SMALL_ROW), "f32").passed
+
+    assert judged("bf16") and not judged(None)
 
 
 @pytest.mark.parametrize("kind", ["honest", "one element", "one row", "one column", "lean", "zeros", "nan", "inf"])
