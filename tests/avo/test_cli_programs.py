@@ -307,7 +307,7 @@ def test_init_writes_a_target_that_works(cli: Callable[..., Any], tmp_path: Path
     assert cli("targets", folder / "my_target.py").code == 0
     assert cli("sol", "--target", folder / "my_target.py", "--hw", "b200").code == 0
     again = cli("init", folder)
-    assert again.code == 2 and "is there already; --force overwrites it" in again.err
+    assert again.code == 2 and "are there already; --force overwrites them" in again.err
     assert cli("init", folder, "--force").code == 0
     (tmp_path / "file").write_text("")
     assert cli("init", tmp_path / "file" / "x").code == 2
