@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from dsl.assembly import walk
+from dsl.diagnostics import ProgramError
+from dsl.meaning import evaluate
 from dsl.rounding import round_to
-from dsl.syntax import Algorithm, Program
-from evaluators.inputs import DISTRIBUTIONS, Array, draw_inputs, extents, generator
+from dsl.syntax import Algorithm, Call, Program
+from evaluators.inputs import DISTRIBUTIONS, Array, draw_inputs, extents, faint, generator
+from evaluators.integrity.mutants import mutants
 from evaluators.oracle import Answer, answers
 from evaluators.target import Target, TargetError, Workload
 from evaluators.tolerance import FLOORS, verdict
 
 Outputs = dict[str, Array]
+_EXACT = 1e-9  # of exact answers, relative L2: below it they are the same
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Check:
-    """One check with its right answer; `other` holds the inputs of another draw."""
+    """One check with its right answer; `other` holds the inputs of another draw, `own` the exact answer once asked."""
 
     workload: Workload
     distribution: str
@@ -49,6 +54,7 @@ class _Check:
     right: Mapping[str, Answer]
     other: Mapping[str, Array]
     rng: np.random.Generator
+    own: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,18 @@ def audit(target: Target, seed: int = 0) -> list[Finding]:
             if made is not None:
                 caught[key] = _caught(check, made)
         found.append(_finding(way, target, judgements, caught))
+    small = sorted(range(len(target.checks)), key=lambda i: _elements(program.algorithm, target.checks[i]))
+    for way in _parts_left_out(program):
+        caught = {}
+        for judgement in judgements:
+            for key in sorted(judgement, key=lambda key: small.index(key[0])):
+                made = way.make(table[key])
+                if made is not None:
+                    caught[key] = _caught(table[key], made)
+                    if caught[key] is not None:
+                        break
+        found.append(_finding(way, target, judgements, caught))
+    found += _literals(target, program, table, seed)
     found += _notes(target, program, table)
     return found
 
@@ -103,7 +121,7 @@ def insist_fit(target: Target, seed: int = 0) -> None:
     first = int(generator(seed, "fit", target.name).integers(len(names)))
     # Small checks first: most answers are caught by the first check that they meet.
     order = sorted(range(len(target.checks)), key=lambda i: _elements(program.algorithm, target.checks[i]))
-    left = list(_ways(target, program))
+    left = [*_ways(target, program), *_parts_left_out(program)]
     tried: dict[str, int] = {}
     for place in order:
         check = _check(target, program, target.checks[place], names[(first + place) % len(names)], seed)
@@ -166,6 +184,91 @@ def _ways(target: Target, program: Program) -> Iterator[_Way]:
                 f"the right answer with {name} fixed at {value}: one that does not read it",
                 lambda c, n=name, v=value: _of(program, c, c.inputs, {n: v}),  # type: ignore[misc]
             )
+
+
+def _parts_left_out(program: Program) -> Iterator[_Way]:
+    """Half of an input's places along an axis that is reduced not read; the program without a term, a factor, a call or
+    a branch."""
+    every = [e for s in program.algorithm.statements for e in walk(s.value)]
+    reduced = {a.axis for e in every if isinstance(e, Call) for a in e.axes or ()}
+    for tensor in program.algorithm.inputs:
+        for place, axis in enumerate(tensor.axes or ()):
+            if axis not in reduced:
+                continue
+            for half in ("first", "second"):
+                yield _Way(
+                    f"{half} half of {axis} of {tensor.name}",
+                    f"the right answer with other values in the {half} half of {tensor.name} along {axis}",
+                    lambda c, n=tensor.name, p=place, h=half: _halved(program, c, n, p, h == "second"),  # type: ignore[misc]
+                )
+    for one in mutants(program):
+        if not one.literal:
+            yield _Way(one.name, one.tried, lambda c, p=one.program: _another_answer(c, program, p))  # type: ignore[misc]
+
+
+def _halved(program: Program, check: _Check, name: str, place: int, second: bool) -> Outputs | None:
+    values, other = np.array(check.inputs[name]), np.asarray(check.other[name])
+    extent = values.shape[place]
+    if extent < 4:
+        return None
+    half = slice(extent // 2, extent) if second else slice(0, extent // 2)
+    where = (*[slice(None)] * place, half)
+    values[where] = other[where]
+    return _exact(program, check, {**check.inputs, name: values})
+
+
+def _another_answer(check: _Check, program: Program, changed: Program) -> Outputs | None:
+    """The changed program's exact answer; None where it has none, or the same as the program's own: then it skips
+    nothing, but is another way to the answer (a softmax without its maximum)."""
+    if not check.own:
+        check.own.update(_exact(program, check, check.inputs) or {})
+    found = _exact(changed, check, check.inputs)
+    if found is None or all(_same(found[name], check.own[name]) for name in found):
+        return None
+    return found
+
+
+def _exact(program: Program, check: _Check, inputs: Mapping[str, Array]) -> Outputs | None:
+    """None where the program has no answer there, or one of another shape."""
+    try:
+        with np.errstate(all="ignore"):
+            made = evaluate(program, dict(inputs), dict(check.workload.params), mode="exact")
+    except (ProgramError, ValueError, ArithmeticError, LookupError):
+        return None
+    found = {name: np.asarray(made[name]) for name in check.right}
+    return found if all(found[name].shape == answer.oracle.shape for name, answer in check.right.items()) else None
+
+
+def _same(a: Array, b: Array) -> bool:
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    finite = np.isfinite(y)
+    if not np.array_equal(np.isfinite(x), finite):
+        return False
+    return bool(np.linalg.norm(x[finite] - y[finite]) <= _EXACT * max(1e-300, float(np.linalg.norm(y[finite]))))
+
+
+def _literals(
+    target: Target, program: Program, table: Mapping[tuple[int, str], _Check], seed: int
+) -> Iterator[Finding]:
+    """Numbers in the program (an epsilon) that no check tells from others, rows that are tiny or zero included."""
+    every = [one for one in mutants(program) if one.literal]
+    dtypes = {t.name: t.dtype or "f32" for t in program.algorithm.inputs}
+    checks = list(table.values())
+    for check in [c for (_, name), c in table.items() if name == "normal"] if every else []:
+        rng = generator(seed, "audit faint", target.name, check.workload.name)
+        inputs = {name: faint(value, dtypes[name], rng) for name, value in check.inputs.items()}
+        right = answers(program, inputs, check.workload.params)
+        if all(np.isfinite(answer.oracle).all() for answer in right.values()):
+            checks.append(replace(check, inputs=inputs, right=right, distribution="faint rows", own={}))
+    for one in every:
+        seen = "no check tells it from the right one"
+        verdict_: Literal["pass", "note"] = "note"
+        for check in reversed(checks):
+            made = _another_answer(check, program, one.program)
+            if made is not None and (why := _caught(check, made)) is not None:
+                seen, verdict_ = f"rejected by {check.workload.name} ({check.distribution}): {why}", "pass"
+                break
+        yield Finding(one.name, one.tried, seen, verdict_)
 
 
 def _each(check: _Check, make: Callable[[Answer], Array]) -> Outputs:
@@ -289,7 +392,7 @@ def _finding(
     caught: Mapping[tuple[int, str], str | None],
 ) -> Finding:
     if not caught:
-        return Finding(way.test, way.tried, "the shapes do not allow it", "pass", {"checks": 0})
+        return Finding(way.test, way.tried, "no other answer, or the shapes do not allow it", "pass", {"checks": 0})
     rejected = sum(why is not None for why in caught.values())
     evidence = {"checks": len(caught), "rejected": rejected}
     for judgement in judgements:

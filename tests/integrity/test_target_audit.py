@@ -112,3 +112,27 @@ def test_the_command_says_what_was_tried_and_exits_by_what_was_seen(tmp_path: Pa
     assert told["fit"] is False and {f["test"] for f in told["findings"] if f["verdict"] == "fail"} >= {"input w"}
     good = subprocess.run([*run, "softmax"], capture_output=True, text=True)
     assert good.returncode == 0 and "is fit" in good.stdout and "stale buffer" in good.stdout
+
+
+def test_a_part_that_nobody_would_miss_is_named():
+    """A softmax beside something far larger, and a sum of which the first places are enough."""
+    small = job("2 * x + 0.01 * w * softmax[c](x)", lambda x, w: x)
+    assert verdicts(small)["without the term 0.01 * w * softmax[c](x) (statement 1)"] == "fail"
+    with pytest.raises(TargetError, match="without the term"):
+        insist_fit(complete(small))
+    decay = SCALE.replace("w[c] bf16\nout y[r c]", "w[c f] bf16\nout y[r f]").replace("c=all\ngrid r", "f=16\ngrid r f")
+    seed = decay.format(value="sum[c](x * exp(-c * 0.5) * w)")
+    found = verdicts(Target("decay", lambda x, w: x, seed, (Workload({"r": 512, "c": 256, "f": 128}),)))
+    assert found["second half of c of x"] == "fail" and found["first half of c of x"] == "pass"
+
+
+def test_what_is_another_way_to_the_answer_skips_nothing():
+    one = job("exp(x - max[c](x)) / sum[c](exp(x - max[c](x))) * w", lambda x, w: x)
+    assert "fail" not in verdicts(one).values()
+
+
+def test_a_number_that_no_check_tells_from_others_is_noted():
+    found = verdicts(job("(x + 1e-30) * w", lambda x, w: x * w))
+    assert found["with 0 for 1e-30 (statement 1)"] == "note"
+    found = verdicts(target("rmsnorm"))
+    assert found["with 0 for 1e-06 (statement 1)"] == found["with 2e-06 for 1e-06 (statement 1)"] == "pass"
