@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    file: Annotated[str, typer.Argument(help="The program; - reads standard input.", metavar="FILE")],
+    files: Annotated[list[str], typer.Argument(help="Programs; - reads standard input.", metavar="FILE...")],
     hw: Annotated[
         str | None, typer.Option(help="Also check what this chip can do; auto: the one that is here.", metavar="CHIP")
     ] = None,
@@ -39,7 +39,21 @@ def check(
     Example: avo check attention.avo --hw b200
     """
     from avo import choosing
-    from avo.cli.console import say, show_json
+    from avo.cli.console import show_json
+
+    chip = choosing.chip(hw) if hw else None
+    answers = [_checked(file, chip, target, workload, fix, as_json) for file in files]
+    if as_json:
+        show_json(answers if len(answers) > 1 else answers[0])
+    if not all(answer["ok"] for answer in answers):
+        raise typer.Exit(1)
+
+
+def _checked(
+    file: str, chip: Hardware | None, target: str | None, workload: str | None, fix: bool, quiet: bool
+) -> dict[str, Any]:
+    """One program: says what is wrong with it, unless `quiet`, and returns the same as the JSON of `check`."""
+    from avo.cli.console import say
     from avo.cli.lower import all_sizes
     from avo.files import read_text
     from dsl.check import check as complaints
@@ -48,7 +62,6 @@ def check(
     from dsl.printer import digest
 
     text = read_text(file)
-    chip = choosing.chip(hw) if hw else None
     name, sizes = "", None
     changes: list[Change] = []
     if fix:
@@ -64,13 +77,10 @@ def check(
     except ProgramError as error:
         found = list(error.diagnostics)
     errors = [d for d in found if d.severity == "error"]
-    if as_json:
-        answer = {"path": file, "ok": not errors, "digest": name or None, "hardware": chip.name if chip else None}
-        if not errors and sizes is not None:
-            answer["kernels"], answer["moves"] = traffic(program, sizes)
-        mended = {"changes": [vars(c) for c in changes]} if fix else {}
-        show_json({**answer, **mended, "diagnostics": [as_dict(d) for d in found]})
-    else:
+    answer = {"path": file, "ok": not errors, "digest": name or None, "hardware": chip.name if chip else None}
+    if quiet and not errors and sizes is not None:
+        answer["kernels"], answer["moves"] = traffic(program, sizes)
+    if not quiet:
         for c in changes:
             new = f"`{c.new.strip()}`" if c.new.strip() else "nothing"
             say(f"{file}:{c.line}: mended[{c.rule}]: {f'`{c.old.strip()}` is now ' if c.old.strip() else 'new: '}{new}")
@@ -85,8 +95,8 @@ def check(
             say(f"ok{on}{lowers}: {name}{more}")
             for line in stored_lines(program, sizes):
                 say(line)
-    if errors:
-        raise typer.Exit(1)
+    mended = {"changes": [vars(c) for c in changes]} if fix else {}
+    return {**answer, **mended, "diagnostics": [as_dict(d) for d in found]}
 
 
 def stored_lines(program: Program, sizes: Workload | None) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 
 
 def fmt(
-    file: Annotated[str, typer.Argument(help="The program; - reads standard input.", metavar="FILE")],
+    files: Annotated[list[str], typer.Argument(help="Programs; - reads standard input.", metavar="FILE...")],
     write: Annotated[bool, typer.Option("--write", "-w", help="Rewrite the file.")] = False,
     verify: Annotated[bool, typer.Option("--check", help="Only say whether it is canonical; 1 if not.")] = False,
     newer: Annotated[
@@ -20,14 +20,24 @@ def fmt(
 
     Example: avo fmt attention.avo --write
     """
-    from avo.cli.console import say, warn
     from avo.errors import UserMistake
+
+    if write and "-" in files:
+        raise UserMistake("--write needs a file, not standard input")
+    if len(files) > 1 and not (write or verify):
+        raise UserMistake("several programs are not printed one after another; --write rewrites them, --check compares")
+    canonical = [_formatted(file, write, verify, newer) for file in files]
+    if verify and not all(canonical):
+        raise typer.Exit(1)
+
+
+def _formatted(file: str, write: bool, verify: bool, newer: bool) -> bool:
+    """Whether the file was canonical; printed, rewritten, or only said."""
+    from avo.cli.console import say, warn
     from avo.files import read_text, write_text
     from dsl.comments import format_program
     from dsl.versions import upgrade
 
-    if write and file == "-":
-        raise UserMistake("--write needs a file, not standard input")
     text = source = read_text(file)
     if newer:
         source, changes = upgrade(text)
@@ -37,11 +47,11 @@ def fmt(
     if verify:
         if canonical == text:
             say(f"{file} is canonical")
-            return
+            return True
         say(f"{file} is not canonical; avo fmt {file} --write{' --upgrade' if newer else ''} rewrites it")
-        raise typer.Exit(1)
-    if write:
-        if canonical != text:
-            write_text(Path(file), canonical, force=True)
-        return
-    typer.echo(canonical, nl=False)
+        return False
+    if not write:
+        typer.echo(canonical, nl=False)
+    elif canonical != text:
+        write_text(Path(file), canonical, force=True)
+    return canonical == text

@@ -125,6 +125,22 @@ def test_fmt_prints_rewrites_and_compares(cli: Callable[..., Any], program: Path
     assert cli("fmt", untidy_again, "-w").code == 2
 
 
+def test_several_programs_at_once(cli: Callable[..., Any], program: Path, tmp_path: Path) -> None:
+    untidy, wrong = tmp_path / "untidy.avo", tmp_path / "wrong.avo"
+    untidy.write_text(GOOD.replace("tile m=128 n=64", "tile   m=128, n=64"))
+    wrong.write_text(GOOD.replace("q * k", "q * kk"))
+    assert cli("check", program, untidy).code == 0
+    answer = cli("check", wrong, untidy)
+    assert answer.code == 1 and f"{wrong}:6:" in answer.out and "ok: " in answer.out
+    assert [a["ok"] for a in json.loads(cli("check", wrong, untidy, "--json").out)] == [False, True]
+    assert "are not printed one after another" in cli("fmt", untidy, program).err
+    assert cli("fmt", untidy, program, "--write").code == 0
+    assert cli("fmt", untidy, program, "--check").code == 0
+    untidy.write_text(GOOD.replace("tile m=128 n=64", "tile   m=128, n=64"))
+    answer = cli("fmt", program, untidy, "--check")
+    assert answer.code == 1 and f"{program} is canonical" in answer.out and f"{untidy} is not canonical" in answer.out
+
+
 def test_knobs_of_a_wrong_schedule_are_not_listed(cli: Callable[..., Any], program: Path) -> None:
     program.write_text(program.read_text() + "wraps 4\n")
     answer = cli("knobs", program, "--hw", "b200")
