@@ -80,6 +80,25 @@ def import_function(
     return replace(_imported(read, hw, name, seed, keep_numbers=True), guessed=())
 
 
+def _renamed(read: Any, program: Program, order: Sequence[str]) -> list[str]:
+    """What is called otherwise in the program than in the function and in `--shapes`, one note of each kind."""
+    inputs: dict[str, str] = {}
+    axes: dict[str, str] = {}
+    for name, tensor in zip(order, program.algorithm.inputs, strict=True):
+        inputs[name] = tensor.name
+        given = read.axes.get(name) or ()
+        if len(given) == len(tensor.axes or ()):
+            axes |= dict(zip(given, tensor.axes or (), strict=True))
+    return [
+        f"{kind} {', '.join(f'{a} is {b}' for a, b in new.items())} in the program: {why}"
+        for kind, found, why in (
+            ("argument", inputs, "its own name is a word of the language, or an axis"),
+            ("axis", axes, "a tensor has its name, or it is one with another axis"),
+        )
+        if (new := {a: b for a, b in found.items() if a and a != b})
+    ]
+
+
 def _imported(read: Any, hw: Hardware, name: str, seed: int, keep_numbers: bool) -> Imported:
     import torch
 
@@ -108,6 +127,5 @@ def _imported(read: Any, hw: Hardware, name: str, seed: int, keep_numbers: bool)
     if checked.refused or checked.differs:
         given = (program, read.function, read.arguments, order)
         target = sizes.fitting(target, lambda workload: checking.agrees(target, *given, workload))
-    return Imported(
-        program, target, checked, written.notes, written.guessed, tuple(wrong), tuple(names), tuple(order), fixed
-    )
+    notes = (*written.notes, *((read.function.__code__.co_firstlineno, n) for n in _renamed(read, program, order)))
+    return Imported(program, target, checked, notes, written.guessed, tuple(wrong), tuple(names), tuple(order), fixed)

@@ -314,3 +314,12 @@ def test_what_triton_says_of_itself_at_the_end_is_not_ours_to_print() -> None:
     command = [sys.executable, "-m", "avo", "import", f"{FILE}:branch", "--hw", "h200", "--shapes", "x[r=8 c=8] bf16"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_what_is_called_otherwise_in_the_program_is_told(cli: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text("def scaled(x, w, cos):\n    return x * w[:, None] * cos\n")
+    shapes = "x[w=4 c=64] bf16, w[w] bf16, cos[c] f32"
+    answer = cli("import", tmp_path / "f.py:scaled", "--hw", "b200", "--shapes", shapes)
+    assert answer.code == 0 and "in  x[r c] bf16, w[r] bf16, cos_[c] f32" in answer.out
+    assert "f.py:1: argument cos is cos_ in the program" in answer.err
+    assert "f.py:1: axis w is r in the program" in answer.err
