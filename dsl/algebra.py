@@ -249,6 +249,8 @@ def _fold(t: Term, args: list[float | bool | None]) -> float | bool | None:
             return False
         case "or", [a, b] if a is True or b is True:
             return True
+        case "and" | "or", [bool(a), bool(b)]:
+            return a and b if t.attr == "and" else a or b
         case "not", [a] if a is not None:
             return not a
     if any(a is None for a in args):

@@ -19,7 +19,7 @@ class Masks(Coordinates):
         super().__init__(kernel, outputs)
         # masked value -> (unmasked, masks, masks under a compile-time flag, what stands elsewhere)
         self.masks: dict[Value, tuple[Value, tuple[Value, ...], dict[Value, tuple[Value, ...]], float]] = {}
-        self.true: set[Term] = set()  # mask predicates that hold all over the current loop
+        self.true: set[tuple[Term, Term | None]] = set()  # predicates, under their flags, all over the current loop
 
     def eval(self, t: Term, places: Places | None = None) -> Value:
         raise NotImplementedError
@@ -30,7 +30,7 @@ class Masks(Coordinates):
         always: list[Value] = []
         flagged: dict[Value, tuple[Value, ...]] = {}
         for atom in atoms(condition):
-            if atom.predicate in self.true:
+            if (atom.predicate, None) in self.true or (atom.predicate, atom.flag) in self.true:
                 continue
             value = self.eval(atom.predicate, places)
             if atom.flag is None:

@@ -84,7 +84,7 @@ class Passes(Values):
             self.starts[axis] = start
             self.home[start] = len(self.scopes) - 1
             skip = self.skipped(reductions)
-            self.true = true | {p for p, _ in skip}
+            self.true = true | {(p, None) for p, _ in skip}
             for _, term in skip:
                 visit = If(self.eval(term), [], "other blocks change nothing")
                 self.here().append(visit)
@@ -237,8 +237,8 @@ class Passes(Values):
 
     def ranges(
         self, axis: str, reductions: list[Term], stores: list[str]
-    ) -> list[tuple[Value, Value, bool, set[Term], str]]:
-        """(lo, hi, masked, predicates that hold there, note) of each loop over `axis`.
+    ) -> list[tuple[Value, Value, bool, set[tuple[Term, Term | None]], str]]:
+        """(lo, hi, masked, what holds there, note) of each loop over `axis`.
 
         Blocks that an affine mask leaves out for every row of the tile are never visited; with `split masked` the
         blocks that it admits for every row are walked without masks.
@@ -269,7 +269,7 @@ class Passes(Values):
             return [(lo, hi, bool(bounds), set(), "")]
         if not self.k.schedule.split_masked:
             return [(lo, hi, True, set(), "")]
-        true = {atom.predicate for _, atom in bounds}
+        true = {(atom.predicate, atom.flag) for _, atom in bounds}
         nonnegative = all(b.rest is None and min(b.coefficients.values(), default=0) >= 0 for b, _ in bounds if b.upper)
         full_hi = self.map(
             "*",
@@ -307,18 +307,19 @@ class Passes(Values):
 
     def bounds(self, axis: str, reductions: list[Term]) -> list[tuple[Bound, Atom]]:
         """Affine masks over `axis` whose falsehood leaves every carried value as it is (rule 29)."""
-        found: dict[Term, tuple[Bound, Atom]] = {}
+        found: dict[tuple[Term, Term | None], tuple[Bound, Atom]] = {}
         for r in reductions:
             for t in r.walk():
                 if t.op != "map" or t.attr != "where":
                     continue
                 for atom in atoms(t.args[0]):
                     b = bound(self.g, atom, axis)
-                    if b is None or atom.predicate in found or not self.reachable(b):
+                    if b is None or (atom.predicate, b.flag) in found or not self.reachable(b):
                         continue
-                    if all(self.unchanged(x, atom.predicate, axis) for x in reductions):
-                        found[atom.predicate] = (b, atom)
-        return list(found.values())
+                    if all(self.unchanged(x, atom.predicate, b.flag, axis) for x in reductions):
+                        found[atom.predicate, b.flag] = (b, atom)
+        # One that always holds says all that the same one under a flag would say.
+        return [f for (predicate, flag), f in found.items() if flag is None or (predicate, None) not in found]
 
     def skipped(self, reductions: list[Term]) -> list[tuple[Term, Term]]:
         """`skip x`: block masks whose falsehood leaves every carried value as it is, as (predicate, mask)."""
@@ -336,7 +337,7 @@ class Passes(Values):
                 for atom in atoms(t.args[0])
                 if self.stripped(atom.predicate) is mask
             }
-            if not used or not all(self.unchanged(r, p, axis) for r in reductions for p in used):
+            if not used or not all(self.unchanged(r, p, None, axis) for r in reductions for p in used):
                 raise NotLowered(f"`skip {name}`: a block that it leaves out would change a carried value")
             found += [(p, mask) for p in used]
         return found[:1] + [(p, m) for p, m in found[1:] if m is not found[0][1]]
@@ -354,14 +355,14 @@ class Passes(Values):
         """Whether the bound's axes have a first and a last index in the tile, known outside the loop."""
         return all(a in self.starts or a in self.k.whole for a in b.coefficients)
 
-    def unchanged(self, reduction: Term, predicate: Term, axis: str) -> bool:
-        known = constant(reduction.args[0], lambda t: False if t is predicate else self.under_flag(t, predicate), axis)
+    def unchanged(self, reduction: Term, predicate: Term, flag: Term | None, axis: str) -> bool:
+        """Whether the reduction gets nothing where `predicate` is false and `flag`, if there is one, true."""
+        known = constant(
+            reduction.args[0],
+            lambda t: False if t is predicate else True if flag is not None and t is flag else None,
+            axis,
+        )
         return known is not None and known == NEUTRAL.get(reduction.attr[0])
-
-    @staticmethod
-    def under_flag(t: Term, predicate: Term) -> bool | None:
-        # the bound applies only where the flag holds, so there the whole conjunct is false
-        return False if t.op == "map" and t.attr == "or" and predicate in t.args else None
 
     def limit(self, b: Bound, largest: bool, plus: int) -> Value:
         """The bound's limit at the row of the tile that makes it largest (or smallest), plus a constant."""

@@ -22,6 +22,13 @@ from evaluators.pool import WorkerPool
 sys.path.insert(0, str(Path(__file__).parents[1] / "dsl"))
 from agreement import disagreement, emitted_values, tile_values
 
+FLAGGED = (
+    "in q[m b] bf16, k[n b] bf16, f[n] bool, v[n b] bf16\nout y[m b] f32\nparam causal bool = {2}\n"
+    "s[m n] = sum[b](q * k)\nt[m n] = where(not causal or m >= n, {0}, -inf)\nu[m n] = where({1}, t, -inf)\n"
+    "y = sum[n](softmax[n](u) * v)\n\nschedule\ntile m=16 n=16\ngrid m\nstream n\nsplit masked\n"
+)
+ROWS = {"q": (70, 3), "k": (70, 3), "f": (70,), "v": (70, 3)}
+
 FOUND: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "a stored row that a mask emptied": (
         "in x[m n] f32\nout y[m n] f32\ns[m n] = where(m >= n + 2, x, -inf)\ny = softmax[n](s)\n\n"
@@ -133,6 +140,14 @@ FOUND: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
         "z = x // 16 * 100 + x % 16\nu = (r - c) // 3 * 10 + (r - c) % 3\nv = x[((r - 3) % R) (c % 7 - 2)]\n",
         {"x": (5, 37)},
     ),
+    **{
+        f"a mask under a flag that is {flag}, {what}": (FLAGGED.format(inner, outer, flag), ROWS)
+        for flag in ("true", "false")
+        for what, inner, outer in (
+            ("inside the same one without", "s", "m >= n and f"),
+            ("whose predicate counts elsewhere", "s + where(m >= n, 1, 0)", "f"),
+        )
+    },
     "quotients and rests of floats": (
         "in x[r c] f32\nout y[r c] f32, z[r c] f32\ny = x // 0.75 + (x + 9) // 1.5\nz = x % 0.75 + x % -1.25\n",
         {"x": (5, 37)},
@@ -153,6 +168,8 @@ def test_a_fault_that_was_found_once(pool: WorkerPool, name: str) -> None:
     given: dict[str, Any] = {}
     for t in program.algorithm.inputs:
         given[t.name] = round_to(rng.standard_normal(shapes[t.name]), t.dtype or "f32")
+        if t.dtype == "bool":
+            given[t.name] = rng.random(shapes[t.name]) < 0.7
         if t.dtype == "int8":
             given[t.name] = rng.integers(-120, 120, shapes[t.name])
     if "z" in given:
