@@ -18,7 +18,7 @@ for _name in plugins.builtins("target"):
     _title = "TestTarget" + _name.title().replace("_", "")
     globals()[_title] = type(_title, (TargetContract,), {"target": _name})
 
-for _name in set(plugins.builtins("agent")) - {"avo", "mantis", "outside"}:  # a model, or a person, proposes
+for _name in sorted(set(plugins.builtins("agent")) - {"avo", "mantis", "outside"}):  # a model, or a person, proposes
     _title = "TestAgent" + _name.title().replace("_", "")
     _make = {"make": lambda self, name=_name: plugins.create("agent", name, {"seed": 0})}
     globals()[_title] = type(_title, (AgentContract,), {"target": "softmax", **_make})
