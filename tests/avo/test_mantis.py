@@ -51,7 +51,7 @@ def scripted(request: Request) -> str:
 
 
 def search(archive: Archive, model: Any, steps: int, jobs: int = 1, **options: Any) -> Run:
-    agent = MantisAgent(model, waits=Waits(timeout_s=5, attempts=1), jobs=jobs, **options)
+    agent = MantisAgent(model, waits=Waits(timeout_s=60, attempts=1), jobs=jobs, **options)
     evaluator = HashEvaluator()
     run = begin(archive, target=TARGET, hardware=HW, agent=agent, evaluator=evaluator, seed=3, jobs=jobs)
     return proceed(

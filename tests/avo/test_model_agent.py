@@ -25,7 +25,7 @@ from avo.testing import AgentContract
 
 EXAMPLE = Path(__file__).parents[1] / "plugin_package" / "avo_example"
 PARTS = ["--target", EXAMPLE / "target.py", "--evaluator", EXAMPLE / "evaluator.py", "--hw", "h200"]
-QUICK = Waits(timeout_s=5, attempts=2, first_s=0.01)
+QUICK = Waits(timeout_s=60, attempts=2, first_s=0.01)
 
 
 def search(

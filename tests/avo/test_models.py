@@ -28,7 +28,7 @@ pytest.importorskip("anthropic")
 KEY = "sk-test-0123456789abcdef"
 KINDS = ("openai", "anthropic", "chat")
 REQUEST = Request("You make kernels fast.", (Message("user", "the brief"),), 500)
-QUICK = Waits(timeout_s=5, attempts=3, first_s=0.02)
+QUICK = Waits(timeout_s=60, attempts=3, first_s=0.02)
 
 
 @pytest.fixture(autouse=True)
