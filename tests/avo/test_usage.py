@@ -19,7 +19,7 @@ import pytest
         (["evolve", "--stepz", "3"], "unknown option of avo evolve: '--stepz'; did you mean '--steps'?"),
         (["evolve", "--jobs"], "--jobs needs a value"),
         (["evole"], "unknown verb 'evole'; did you mean 'evolve'?"),
-        (["check"], "avo check needs FILE: the program; - reads standard input"),
+        (["check"], "avo check needs FILE...: programs; - reads standard input"),
         (["lower", "x.avo"], "avo lower needs --hw: the chip to lower for"),
         (["report", "1", "2"], "avo report takes no more arguments, got 2"),
         (["log", "-n", "0"], "--last is at least 1, got 0"),
