@@ -21,13 +21,7 @@ from evaluators.cpu import _BYTES, Output
 from evaluators.evaluation import Status, WorkloadResult
 from evaluators.failures import Crash, TaskError, gist, quoted
 from evaluators.gates import Rejected, _contiguous
-from evaluators.inputs import (
-    Array,
-    decode,
-    draw_inputs,
-    encode,
-    extents,
-)
+from evaluators.inputs import Array, decode, draw_inputs, encode, extents
 from evaluators.integrity import sandbox
 from evaluators.oracle import Answer, answers
 from evaluators.pool import Reply, Session, WorkerPool

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,9 +25,6 @@ from evaluators.integrity.calls import _Call, _Case, _drawn
 from evaluators.loading import fits
 from evaluators.oracle import output_dtypes
 from evaluators.target import Target, TargetError, Workload
-
-if TYPE_CHECKING:
-    pass
 
 _LONGER, _MUCH_LONGER = 8, 200  # times the longest of the checks: what one axis of a long call is; before a promotion
 _FLOPS, _VALUES = 2e8, 1 << 22  # of a long call's right answer; so many times as much before a promotion:

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from evaluators.failures import TaskError, Unavailable, WorkerFailure, quoted
 from evaluators.gates import Rejected
-from evaluators.inputs import (
-    generator,
-)
+from evaluators.inputs import generator
 from evaluators.integrity.calls import _asked, _Case, _drawn, _one, _raised, _returned, _started
 from evaluators.pool import Session, WorkerPool
 from evaluators.target import Workload
-
-if TYPE_CHECKING:
-    pass
 
 
 def _without_kernels(case: _Case, pool: WorkerPool) -> str:
