@@ -48,7 +48,8 @@ class Checked:
     differs: tuple[tuple[str, str], ...] = ()
 
 
-_REFUSALS = (TargetError, RuntimeError, ValueError, IndexError, TypeError)
+class _Refused(Exception):
+    """The function does not take these sizes."""
 
 
 class Differs(Exception):
@@ -119,8 +120,8 @@ def check(
     for workload in sizes:
         try:
             gap, distance, theirs, empty = _asked(target, program, function, arguments, order, workload, seed)
-        except _REFUSALS as error:
-            refused.append((workload.name, _said(error)))
+        except _Refused as no:
+            refused.append((workload.name, str(no)))
             continue
         except Differs as error:
             if workload == example or example not in sizes:
@@ -148,7 +149,7 @@ def agrees(
     try:
         fits(target, program.algorithm, workload)
         _asked(target, program, function, arguments, order, workload, seed=0)
-    except (*_REFUSALS, Differs):
+    except (TargetError, _Refused, Differs):
         return False
     return True
 
@@ -162,11 +163,16 @@ def _asked(
     workload: Workload,
     seed: int,
 ) -> tuple[float, float, float, list[str]]:
-    """As `_compared`, on random inputs. Raises Differs, and one of _REFUSALS where the function does not take them."""
+    """As `_compared`, on random inputs. Raises Differs, and _Refused where the function does not take them; what fails
+    in the program's own values is no refusal."""
     rng = generator(seed, "import", workload.name)
-    inputs = _tame(program, draw_inputs(target, program.algorithm, workload, "normal", rng))
-    right = _exact(target, inputs, program)
-    return _compared(program, inputs, right, _own(function, arguments, order, inputs, program), workload.name)
+    try:
+        inputs = _tame(program, draw_inputs(target, program.algorithm, workload, "normal", rng))
+        right = _exact(target, inputs, program)
+        mine = _own(function, arguments, order, inputs, program)
+    except (TargetError, RuntimeError, ValueError, IndexError, TypeError) as error:
+        raise _Refused(_said(error)) from error
+    return _compared(program, inputs, right, mine, workload.name)
 
 
 def _compared(
