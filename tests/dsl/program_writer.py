@@ -39,7 +39,7 @@ class V:
 
 @dataclass
 class Case:
-    """A program and what it runs on. `masks`: the kinds of masks in it."""
+    """A program and what it runs on. `masks`, `quotients`: the kinds in it of masks, of quotients and rests below 0."""
 
     text: str
     chip: str
@@ -47,6 +47,7 @@ class Case:
     params: dict[str, Any]
     extents: dict[str, int]
     masks: list[str]
+    quotients: list[str]
     plan: str
 
 
@@ -64,6 +65,7 @@ class Writer:
     params: dict[str, Any] = field(default_factory=dict)
     lines: list[tuple[tuple[V, ...], str]] = field(default_factory=list)
     masks: list[str] = field(default_factory=list)
+    quotients: list[str] = field(default_factory=list)
     schedule: list[str] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)  # names that a kernel of their own writes
 
@@ -196,7 +198,28 @@ class Writer:
             f"where({a} >= 2 and not ({a} > {n - 3}) or {a} == 0, {x}, 1)", f"where(true, {x}, 0)",
             f"{x} + min({a}, 5) * 0.1 + max({a} - 3, 0) // 2 * 0.05",
         ]  # fmt: skip
-        return V(self.rng.choice(forms), v.axes, level=max(v.level, CLOSE), size=v.size + 3)
+        text = self.rng.choice(forms)
+        apart = random.Random(f"quotient {x} {a} {len(self.lines)}")  # so that other programs stay what they were
+        if apart.random() < 0.6:
+            text = self.below_zero(apart, x, a)
+        return V(text, v.axes, level=max(v.level, CLOSE), size=v.size + 3)
+
+    def below_zero(self, rng: random.Random, x: str, a: str) -> str:
+        """x with a quotient or a rest of numbers below 0 in it, along axis a."""
+        kind = rng.choice(("an index", "an input of integers", "floats", "a negative divisor", "a computed divisor"))
+        self.quotients.append(kind)
+        k, n = rng.randint(1, max(1, self.extents[a])), rng.choice((2, 3, 4, 5, 7))
+        if kind == "an index":
+            i = rng.choice((f"({a} - {k})", f"(0 - {a})", f"({a} - {a.upper()})", f"({k} - 2 * {a})"))
+        elif kind == "floats":
+            i, n = self.input((a,), "f32").text, rng.choice((0.75, 1.5, -1.25))
+        else:
+            i = self.input((a,), "int8").text
+        if kind == "a negative divisor":
+            i, n = rng.choice((i, f"({a} - {k})")), -n
+        by = f"(2 * {self.input((a,), 'int8').text} + 1)" if kind == "a computed divisor" else f"{n}"
+        forms = (f"{x} + 0.1 * ({i} // {by})", f"{x} - 0.2 * ({i} % {by})", f"where({i} // {by} < -1, {x}, 0.5 * {x})")
+        return rng.choice((*forms, f"where({i} % {by} == {rng.choice((0, 1, -1))}, {x}, -{x})", f"{x} * ({i} % {by})"))
 
     def dress(self, v: V, times: int = 2) -> V:
         """Up to that many random elementwise operations."""
@@ -303,7 +326,7 @@ class Writer:
             lines += ["", "schedule"]
         lines += self.schedule
         chip = self.rng.choice(CHIPS)
-        return Case("\n".join(lines) + "\n", chip, arrays, self.params, self.extents, self.masks, plan)
+        return Case("\n".join(lines) + "\n", chip, arrays, self.params, self.extents, self.masks, self.quotients, plan)
 
     def pipeline(self) -> str:
         """Some names in kernels of their own; now and then each output too."""

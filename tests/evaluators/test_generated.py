@@ -53,7 +53,7 @@ def judge(pool: WorkerPool, seed: int, tally: Counter[str] | None = None) -> str
             if disagreement(wanted, found):
                 off = disagreement(wanted, found, slack(program, case.arrays, case.params, wanted))
                 assert not off, f"{seed}: by the {what} {off} on {case.chip}:\n{print_program(program)}"
-    tally.update(words_of(program, case.masks))
+    tally.update(words_of(program, [*case.masks, *case.quotients]))
     return "agreed"
 
 

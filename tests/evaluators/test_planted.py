@@ -144,6 +144,7 @@ IN_THE_SOURCE: dict[str, Plant | Callable[[str], str]] = {
     "a reversed order that is off by one": _source(" - 1 - tile_", " - tile_"),
     "groups of rows of the wrong length": _source("// rows", "// GROUP"),
     "a running sum without its own element": _source("tl.cumsum(", "0.5 * tl.cumsum("),
+    "quotients of numbers below zero that round to zero": _changed(dsl.tiling.values, "_plain", lambda f, t: True),
     "stores that no mask guards": lambda text: "\n".join(
         line.split(", mask=")[0] + ")" if "tl.store(" in line and ", mask=" in line else line
         for line in text.splitlines()
