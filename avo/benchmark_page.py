@@ -21,8 +21,18 @@ def conditions(found: Benchmark) -> str:
     versions = ", ".join(f"{name} {found.versions[name]}" for name in told)
     return (
         f"{device['name']}, {found.date[:10]}; {versions}; {r.name} regime: {r.untimed_s * 1e3:g} ms untimed and "
-        f"{r.timed_s * 1e3:g} ms timed a segment, arms in turns, {counted(found.rounds, 'round')}, cold L2"
+        f"{r.timed_s * 1e3:g} ms timed a segment, arms in turns, {counted(found.rounds, 'round')}, cold L2, "
+        f"{launched(found)}"
     )
+
+
+def launched(found: Benchmark) -> str:
+    """Whether calls came from CUDA graphs, which all arms of a size do or none."""
+    rows = [row for row in found.rows if row.measurement is not None]
+    short = [row for row in rows if row.measurement and row.measurement.graphs]
+    if not short:
+        return "calls launched one by one"
+    return "calls launched from graphs" + ("" if short == rows else f" at {counted(len(short), 'size')} of {len(rows)}")
 
 
 def sustained(found: Benchmark) -> str:
@@ -73,8 +83,9 @@ def trouble(found: Benchmark) -> list[str]:
     """What could not run, was wrong, or cannot be believed, each with where."""
     said: dict[str, list[str]] = {}
     for row in found.rows:
-        if row.trouble:
-            said.setdefault(row.trouble, []).append(row.workload)
+        for what in (row.trouble, row.measurement and row.measurement.launch_bound):
+            if what:
+                said.setdefault(what, []).append(row.workload)
         for o in row.outcomes:
             if o.reason:
                 said.setdefault(f"{o.arm}: {o.reason}", []).append(row.workload)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from evaluators import sustained
+from evaluators import graphs
 from evaluators.device_prepared import Prepared, ready
 from evaluators.device_tasks import CAPTURE_BELOW_S, _Arm, _compilations, _entry, _guarded, _missed, _part, _recheck
 from evaluators.device_tasks import _verify as verify
@@ -23,7 +23,7 @@ from evaluators.sustained import METER, clocked, sync
 
 Answer = tuple[dict[str, Any], Sequence[bytes]]
 
-sustained.GRAPH_CALLS = 8  # of this worker: a graph of twenty calls of 250 us is a segment by itself
+graphs.GRAPH_CALLS = 8  # of this worker: a graph of twenty calls of 250 us is a segment by itself
 
 
 @working
@@ -51,14 +51,14 @@ def _timed(payload: Mapping[str, Any], prepared: Prepared, parts: dict[str, floa
         arm.call()
         sync()
         arm.call_s = clocked(arm.call, 1)[0]
-        graphs = torch.cuda.is_available() and arm.call_s < CAPTURE_BELOW_S and arm.capture()
+        captured, bound = graphs.together([arm], CAPTURE_BELOW_S)
     samples: list[dict[str, Any]] = []
     with _part(parts, "timing"):
         while len(samples) < rule["most"] and half(samples[rule["left_out"] :], rule["least"]) > rule["within"]:
             samples.append({"arm": 0, **arm.segment(0.0, rule["timed_s"])})
     with _part(parts, "checking what was timed"):
         found = _recheck(arm, prepared, payload["pick"])
-    return {"samples": samples, "graphs": graphs, **found}
+    return {"samples": samples, "graphs": captured, "launch_bound": bound, **found}
 
 
 def half(samples: Sequence[Mapping[str, Any]], least: int) -> float:

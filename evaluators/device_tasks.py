@@ -25,6 +25,7 @@ from evaluators.cpu import TORCH_DTYPES
 from evaluators.device_guards import Guards, bytes_of
 from evaluators.device_inputs import figures, take
 from evaluators.device_prepared import Prepared, ready
+from evaluators.graphs import together
 from evaluators.sustained import LOAD, METER, Arm, agreed, sync
 from evaluators.tolerance import BLOCK, SMALL_ROW
 from evaluators.worker import CandidateError
@@ -270,8 +271,8 @@ def _tuple(result: Any) -> tuple[Any, ...]:
 
 # -- timing ------------------------------------------------------------------------------------------------------------
 
-# A call that seems shorter is launched from a graph: beside compilers on every core a launch takes the host 100 to
-# 200 us, which is all that is seen of a call of 25 us.
+# Where a call seems shorter, all arms are launched from graphs: beside compilers on every core a launch takes the host
+# 100 to 200 us, which is all that is seen of a call of 25 us.
 CAPTURE_BELOW_S = 1e-3
 SCREEN_S = 4e-3  # of timed calls at least, in a screen; a single call where that takes longer
 
@@ -321,7 +322,8 @@ def _screen(arm: _Arm, prepared: Prepared, pick: int, parts: Seconds) -> dict[st
         sync()
     with _part(parts, "timing"):
         arm.call_s, wall = agreed(arm.call, 1)
-        if graphs := torch.cuda.is_available() and arm.call_s < CAPTURE_BELOW_S and arm.capture():
+        graphs, bound = together([arm], CAPTURE_BELOW_S)
+        if graphs:
             sample = arm.segment(0.0, SCREEN_S)
         elif arm.call_s >= SCREEN_S:
             sample = {"seconds": arm.call_s, "calls": 1, "wall_s": wall, **METER.now()}
@@ -330,7 +332,7 @@ def _screen(arm: _Arm, prepared: Prepared, pick: int, parts: Seconds) -> dict[st
     arm.remember()
     with _part(parts, "checking what was timed"):
         found = _recheck(arm, prepared, pick)
-    return {"samples": [{"arm": 0, **sample}], "graphs": graphs, **found}
+    return {"samples": [{"arm": 0, **sample}], "graphs": graphs, "launch_bound": bound, **found}
 
 
 @_working
@@ -355,13 +357,11 @@ def race_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> Answer:
 
 def _race(payload: dict[str, Any], prepared: Prepared, parts: Seconds) -> dict[str, Any]:
     with _part(parts, "loading code"):
-        arms = [_Arm(arm, prepared) for arm in payload["arms"]]
+        first, *others = payload["arms"]
+        arms = [_Arm(first, prepared), *(_Arm(arm, prepared, "the one beside it") for arm in others)]
         for arm in arms:
             arm.settle()
-        graphs = torch.cuda.is_available() and all(arm.call_s < CAPTURE_BELOW_S for arm in arms)
-        if graphs and not (graphs := all(arm.capture() for arm in arms)):
-            for arm in arms:
-                arm.release()
+        graphs, bound = together(arms, CAPTURE_BELOW_S)
     samples = []
     with _part(parts, "timing"):
         for letter in payload["order"]:
@@ -371,7 +371,7 @@ def _race(payload: dict[str, Any], prepared: Prepared, parts: Seconds) -> dict[s
         arm.remember()
     with _part(parts, "checking what was timed"):
         found = _recheck(arms[0], prepared, payload.get("pick"))
-    return {"samples": samples, "graphs": graphs, **found}
+    return {"samples": samples, "graphs": graphs, "launch_bound": bound, **found}
 
 
 def _recheck(arm: _Arm, prepared: Prepared, pick: int | None) -> dict[str, Any]:
@@ -392,15 +392,16 @@ def _missed(before: Mapping[str, int]) -> dict[str, int]:
 class _Arm(Arm):
     """One entry of a candidate on rotating inputs."""
 
-    def __init__(self, arm: Mapping[str, Any], prepared: Prepared) -> None:
+    def __init__(self, arm: Mapping[str, Any], prepared: Prepared, title: str = "this program") -> None:
         entry, params = _entry(arm), prepared.job["params"]
         inputs = [prepared.inputs, *prepared.more]
         name = f"{hashlib.sha256(arm['source'].encode()).hexdigest()} {prepared.job['workload']}"
         super().__init__(name, lambda place: _tuple(entry(*inputs[place], **params)), len(inputs), _call_s.get(name))
+        self.title = title
 
     def remember(self) -> None:
         """So that a second look at it need not find out again how long a call takes."""
-        if not self.graphed:
+        if not self.graphed or self.call_s >= CAPTURE_BELOW_S:
             _call_s[self.name] = self.call_s
 
 

@@ -267,6 +267,7 @@ class MeasuredEvaluator(Measuring):
                 continue
             own, pairs = timed.own[name], timed.pairs.get(name, [])
             detail: dict[str, Any] = {"regime": self.regime.name, "graphs": timed.graphs.get(name, False)}
+            detail |= {"launch_bound": timed.bound[name]} if name in timed.bound else {}
             detail["samples"] = [_brief(s) for s in own]
             logs = timing.in_pairs(pairs)
             if champion is not None and logs:
@@ -396,6 +397,7 @@ class MeasuredEvaluator(Measuring):
                     "samples": [{"arm": s.arm, **_brief(s)} for s in found],
                 },
             }
+            detail |= {"launch_bound": timed.bound[row.workload]} if row.workload in timed.bound else {}
             rows.append(row.model_copy(update={"measured_s": ours, "detail": {**row.detail, **detail}}))
         case.results = tuple(rows)
         self._note_overclock(case)

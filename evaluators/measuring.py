@@ -48,6 +48,7 @@ class Timed:
     own: dict[str, list[Sample]] = field(default_factory=dict)
     pairs: dict[str, list[Sample]] = field(default_factory=dict)
     graphs: dict[str, bool] = field(default_factory=dict)
+    bound: dict[str, str] = field(default_factory=dict)  # sizes whose times may be those of launches, in words
     alone: dict[str, list[Sample]] = field(default_factory=dict)
 
 
@@ -308,6 +309,8 @@ class Measuring(LocalEvaluator):
                 raise Rejected(Status.SUSPICIOUS, f"{name}: {why}", evidence)
             self._note_throttles(samples)
             timed.graphs[name] = bool(answer["graphs"])
+            if said := answer.get("launch_bound"):
+                timed.bound[name] = str(said)
             found[name] = samples
             if own:
                 timed.own[name] = samples

@@ -76,6 +76,7 @@ class SimulatedSlot:
         self._look_s, self._block_s = look_s, block_s
         self._speed, self._trouble, self._noise = speed or _hashed, trouble, noise
         self._rng = random.Random(number)
+        self.bound = ""  # what it says of a short arm that it launched one by one
         self.busy_s = 0.0
         self.since: float | None = None
         self.faults = self.misses = 0
@@ -118,7 +119,8 @@ class SimulatedSlot:
             source = (payload["arms"][place] if task == "race" else payload["arm"])["source"]
             seconds = self._speed(source, job) * math.exp(self._rng.gauss(0, self._noise))
             samples.append({"arm": place, "seconds": seconds, "calls": 10, "wall_s": seconds, "sm_mhz": 1500})
-        return {"samples": samples, "graphs": False, "mutated": [], "figures": [{"output": 0, **_RIGHT}]}
+        told = {"graphs": not self.bound, "launch_bound": self.bound, "mutated": []}
+        return {"samples": samples, **told, "figures": [{"output": 0, **_RIGHT}]}
 
     def _row(self, job: Any) -> dict[str, Any]:
         outputs = [

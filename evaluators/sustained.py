@@ -22,10 +22,10 @@ import torch
 
 from dsl.hardware import HARDWARE
 from evaluators import amd, nvml
+from evaluators.graphs import Graphs, plan, together
 from evaluators.timing import CLOCKS_DIFFER, Measurement, Regime, Sample, State, palindrome
 
 GRAPH_BELOW_S = 150e-6  # a call shorter than this is launched from a graph: the host could not keep up
-GRAPH_CALLS = 20
 AGAIN = 2  # times that a segment is timed again where its two clocks differ
 _WINDOW_S = 0.25
 COLD_L2 = 3.0  # sets of inputs that take turns hold so many times the L2, so that none is still in it
@@ -46,8 +46,9 @@ def measure(
 
     arms: name -> `call(i)`, which starts one call on set i of the inputs on the current stream and need not wait for
     it; i counts round `sets` (see `rotation`), so that L2 is cold. rounds: palindromes, the regime's 12 if None.
-    graphs: whether calls are launched from CUDA graphs; None: where every arm is shorter than 150 us and all can be
-    captured, for one regime holds for all arms. heat: bring the card to its steady state first, which takes seconds.
+    graphs: whether calls are launched from CUDA graphs; None: where one arm is shorter than 150 us and all can be
+    captured, for one regime holds for all arms; where they cannot, the result is `launch_bound`. heat: bring the card
+    to its steady state first, which takes seconds.
 
     Raises what an arm raises; ValueError without arms. Needs sole use of the device: hold `evaluators.device.Lease`.
     """
@@ -58,12 +59,9 @@ def measure(
     with torch.no_grad():
         for arm in found:
             arm.settle()
+        bound = ""
         if graphs is None:
-            graphs = torch.cuda.is_available() and all(arm.call_s < GRAPH_BELOW_S for arm in found)
-            graphs = graphs and all(arm.capture() for arm in found)
-            if not graphs:
-                for arm in found:
-                    arm.release()
+            graphs, bound = together(found, GRAPH_BELOW_S)
         elif graphs and not all(arm.capture() for arm in found):
             raise ValueError("one of the arms cannot be captured in a CUDA graph")
         heated = LOAD.heat() if heat else None
@@ -78,6 +76,7 @@ def measure(
         samples=tuple(samples),
         regime=regime,
         graphs=graphs,
+        launch_bound=bound,
         sets=sets,
         before=State(**before),
         after=State(**after),
@@ -117,12 +116,11 @@ class Arm:
 
     def __init__(self, name: str, call: Call, sets: int = 1, known_s: float | None = None) -> None:
         """known_s: seconds a call, from an earlier look at it."""
-        self.name = name
+        self.name = self.title = name
         self._do = call
         self._sets = max(1, sets)
         self._turn = 0
-        self._graph: Any = None
-        self._calls_each = 1
+        self._graphs: Graphs | None = None
         self._known_s = known_s
         self.kept: Any = None  # the result of the last call on the first inputs
         self.call_s = 0.0
@@ -147,54 +145,60 @@ class Arm:
         self.call_s = seconds
 
     def capture(self) -> bool:
-        """Whether its calls could be put into a graph; where not, it is as it was."""
+        """Whether its calls could be put into graphs; where not, it is as it was."""
         try:
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 self.call()
             torch.cuda.current_stream().wait_stream(side)
-            self._turn = 0
-            graph = torch.cuda.CUDAGraph()
-            calls = self._sets * math.ceil(GRAPH_CALLS / self._sets)
-            with torch.cuda.graph(graph):
-                for _ in range(calls):
-                    self.call()
-            graph.replay()
-            sync()
+            graphs = self._laid_down()
+            if plan(self.call_s, self._sets)[0] > 2 * graphs.calls:  # the host had made it look longer than it is
+                graphs = self._laid_down()
         except RuntimeError as error:
-            if "captur" not in str(error).lower():  # "operation not permitted when stream is capturing" of HIP
+            # "operation not permitted when stream is capturing" of HIP; no room for what graphs keep
+            if "captur" not in str(error).lower() and not isinstance(error, torch.OutOfMemoryError):
                 raise
             self.release()
             return False
-        self._graph, self._calls_each = graph, calls
-        self.call_s = clocked(graph.replay, 3)[0] / calls
+        self._graphs = graphs
         return True
+
+    def _laid_down(self) -> Graphs:
+        """Graphs of as many calls as suit what one takes, which is then known better."""
+        self._turn = 0
+        graphs = Graphs(self.call, *plan(self.call_s, self._sets))
+        for _ in range(graphs.count):
+            graphs.replay()
+        sync()
+        again = 3 if self.call_s * graphs.calls * graphs.count < 25e-3 else 1  # what is long is known well enough
+        self.call_s = clocked(graphs.replay, again * graphs.count)[0] / graphs.calls
+        return graphs
 
     def release(self) -> None:
         """Calls are launched one by one again."""
-        self._graph, self._calls_each, self._turn = None, 1, 0
+        self._graphs, self._turn = None, 0
 
     @property
     def graphed(self) -> bool:
-        return self._graph is not None
+        return self._graphs is not None
 
     def segment(self, untimed_s: float, timed_s: float) -> dict[str, Any]:
         """One segment: seconds a call by both clocks, the number of timed calls, and the card's state meanwhile."""
-        step: Callable[[], Any] = self.call if self._graph is None else self._graph.replay
-        one = max(self.call_s * self._calls_each, 1e-7)
+        step: Callable[[], Any] = self.call if self._graphs is None else self._graphs.replay
+        each = 1 if self._graphs is None else self._graphs.calls
+        one = max(self.call_s * each, 1e-7)
         count = max(1, math.ceil(timed_s / one))
         untimed = max(1, math.ceil(untimed_s / one)) if untimed_s > 0 else 0
         began = time.monotonic()
         seconds, wall = agreed(step, count, untimed=untimed)
-        self.call_s = seconds / self._calls_each
+        self.call_s = seconds / each
         state = METER.between(began, time.monotonic())
-        each = self._calls_each
         return {"seconds": seconds / each, "calls": count * each, "wall_s": wall / each, **state}
 
     def last(self) -> Any:
         """The result of the last call on the first inputs."""
-        if self._graph is None and self.kept is None:
+        if self._graphs is None and self.kept is None:
             self._turn = 0
             self.call()
         sync()

@@ -167,8 +167,9 @@ def noise_floor(pairs: Sequence[Sequence[float]]) -> NoiseFloor:
 class Measurement(BaseModel):
     """Arms measured against each other in one regime: raw samples in the order that they were taken, and the figures.
 
-    graphs: calls were launched from CUDA graphs. sets: of inputs that took turns. before, after: the card. heat: how it
-    was brought to its steady state (None: it was not), with the TFLOP/s of the load.
+    graphs: calls were launched from CUDA graphs. launch_bound: what to know of a short arm that was not. sets: of
+    inputs that took turns. before, after: the card. heat: how it was brought to its steady state (None: it was not),
+    with the TFLOP/s of the load.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -177,6 +178,7 @@ class Measurement(BaseModel):
     samples: tuple[Sample, ...]
     regime: Regime
     graphs: bool = False
+    launch_bound: str = ""
     sets: int = 1
     before: State = State()
     after: State = State()

@@ -25,7 +25,17 @@ def headline(evaluation: Evaluation) -> str:
     lengths = " then ".join(
         f"{1e3 * regime[k]:g} ms {what}" for k, what in (("untimed_s", "untimed"), ("timed_s", "timed")) if k in regime
     )
-    return f"{said}; {gain}, {e['verdict']}, {e['regime']} regime: {counted(e['blocks'], 'round')} in turns, {lengths}"
+    said = f"{said}; {gain}, {e['verdict']}, {e['regime']} regime: {counted(e['blocks'], 'round')} in turns, {lengths}"
+    return "; ".join([said, *launch_bound(evaluation)])
+
+
+def launch_bound(evaluation: Evaluation) -> list[str]:
+    """What has to be known of sizes whose times may be those of launches, each with where."""
+    where: dict[str, list[str]] = {}
+    for w in evaluation.workloads:
+        if said := w.detail.get("launch_bound"):
+            where.setdefault(said, []).append(w.workload)
+    return [f"{said} ({', '.join(sizes)})" for said, sizes in where.items()]
 
 
 def rows(evaluation: Evaluation) -> list[dict[str, Any]]:

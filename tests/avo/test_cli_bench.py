@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from avo.benchmark_page import summary
+from avo.benchmark_page import markdown, summary
 from avo.cli.bench import _leave, page
 from evaluators.benchmark_result import Arm, Benchmark, Interval, Outcome, Row, mean_of
 from evaluators.timing import Measurement, Regime, Sample
@@ -85,6 +85,21 @@ def test_the_page_names_regime_arms_and_means() -> None:
     said = page(finished())
     assert "matmul on h200, measured, TFLOP/s" in said and "best of each workload" in said
     assert "A  one" in said and "2.000 [2.000, 2.000]" in said and "2 rounds" in said
+
+
+def test_the_page_says_how_calls_were_launched_and_what_is_launch_bound() -> None:
+    def so(row: Row, **how: Any) -> Row:
+        assert row.measurement is not None
+        return row.model_copy(update={"measurement": row.measurement.model_copy(update=how)})
+
+    one, two = finished().rows
+    graphed, bound = so(one, graphs=True), so(two, launch_bound="launch-bound: one (9 us a call) is launched by ...")
+    assert "calls launched one by one" in markdown(table(one, two))
+    assert "cold L2, calls launched from graphs." in markdown(table(graphed, graphed))
+    found = markdown(table(graphed, bound))
+    assert "calls launched from graphs at 1 size of 2." in found
+    assert f"- launch-bound: one (9 us a call) is launched by ... ({two.workload})" in found
+    assert "launched from graphs at 1 size of 2" in page(table(graphed, bound))
 
 
 def test_fail_below_looks_at_the_upper_end_of_the_interval() -> None:

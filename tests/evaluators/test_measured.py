@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from avo.report.promotion import headline
 from dsl.hardware import hardware
 from evaluators.evaluation import Evaluation, Status, score
 from evaluators.failures import Crash, TaskError, Timeout, Unavailable
@@ -206,6 +207,20 @@ def test_a_winner_is_measured_again_beside_the_seed() -> None:
     assert public["versus"]["states"][0]["sm_mhz"] == 1500
     evidence = found.gate("timing").evidence  # type: ignore[union-attr]
     assert evidence["verdict"] == "better" and evidence["low"] < 0.8 * 1.01 and evidence["high"] > 0.8 * 0.99
+
+
+def test_a_promotion_says_where_its_times_may_be_those_of_launches() -> None:
+    slot = SimulatedSlot(speed=speeds(w8=0.8e-3), noise=0.001)
+    with judging(slot) as judge:
+        assert judge.evaluate(SEED, SOFTMAX, H200).workloads[0].detail["graphs"]
+        assert "launch-bound" not in headline(judge.promote(EIGHT, SOFTMAX, H200, SEED))
+        slot.bound = "launch-bound: this program (9 us a call) is launched by the host"
+        found = judge.promote(EIGHT, SOFTMAX, H200, SEED)
+        looked = judge.evaluate(TWO, SOFTMAX, H200)
+    assert {w.detail["launch_bound"] for w in [*found.workloads, *looked.workloads]} == {slot.bound}
+    assert not found.workloads[0].detail["graphs"]
+    said = headline(found)
+    assert said.startswith("promoted") and said.count(slot.bound) == 1 and found.workloads[0].workload in said
 
 
 def test_a_winner_that_was_lucky_or_is_wrong_elsewhere_is_none() -> None:
