@@ -1,37 +1,49 @@
 """How well the predicted times of a measured run order its candidates: Spearman and the regret of the first choice.
 
 python benchmarks/prediction_on_run.py                            the runs committed under benchmarks/data/runs
-python benchmarks/prediction_on_run.py --take ARCHIVE RUN NAME    takes a measured run up into that folder
+python benchmarks/prediction_on_run.py --take ARCHIVE RUN NAME [--printed "37 candidates a minute, ..."]
+                                                                  takes a measured run up into that folder, with the
+                                                                  pace that it printed
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from evaluators.evaluation import Evaluation
 
 RUNS = Path(__file__).parent / "data" / "runs"
 
 
-def take(archive: str, run: int, name: str) -> Path:
-    """The schedules of a run with both times of each workload, its device, versions, date and command."""
+def take(archive: str, run: int, name: str, printed: str = "") -> Path:
+    """The schedules of a run with both times of each workload, its device, versions, date, command and promotion; the
+    algorithm too of those that changed it."""
     from archive import open_archive
     from avo.report import build_model
 
     with open_archive(archive, readonly=True) as opened:
         model = build_model(opened, run)
         record = opened.run(run)
-        found = [e.environment for c in opened.candidates(run) if (e := opened.evaluation(c)) is not None]
+        listed = sorted((c for c in opened.candidates(run) if c.judged_at), key=lambda c: c.judged_at)
+        found = [e.environment for c in listed if (e := opened.evaluation(c)) is not None]
         environment = next((e for e in found if e.get("device")), {})
+        paced = {**_pace([c.judged_at for c in listed], found), **({"printed": printed} if printed else {})}
+        promoted = _promoted(opened.promotions(run))
     judged = [c for c in model.candidates if c.status is not None]
     workloads = [w.workload for w in next(c for c in judged if c.workloads).workloads]
+    seed = _halves(judged[0].text)[0]
     rows = [
         {
             "k": c.k,
-            "schedule": c.text.partition("\nschedule\n")[2].strip().splitlines(),
+            **({} if _halves(c.text)[0] == seed else {"algorithm": _halves(c.text)[0]}),
+            "schedule": _halves(c.text)[1],
             "status": str(c.status),
             "measured_s": [w.measured_s for w in c.workloads],
             "predicted_s": [w.predicted_s for w in c.workloads],
@@ -48,6 +60,8 @@ def take(archive: str, run: int, name: str) -> Path:
         "versions": {k: v for k, v in model.versions.items() if k not in ("platform", "executable")},
         "date": str(record.created_at)[:10],
         "command": _command(record.config.get("given") or {}),
+        "pace": paced,
+        "promotion": promoted,
         "workloads": workloads,
         "rows": rows,
     }
@@ -55,6 +69,42 @@ def take(archive: str, run: int, name: str) -> Path:
     path = RUNS / f"{name}.json"
     path.write_text(json.dumps(data, separators=(",", ":")) + "\n", encoding="utf-8")
     return path
+
+
+def _halves(text: str) -> tuple[list[str], list[str]]:
+    """(lines of the algorithm, lines of the schedule)"""
+    algorithm, _, schedule = text.partition("\nschedule\n")
+    return algorithm.strip().splitlines(), schedule.strip().splitlines()
+
+
+def _pace(judged_at: list[dt.datetime], environments: list[dict[str, Any]]) -> dict[str, float]:
+    """Candidates a minute between the first verdict and the last, and the device's busy share at the end."""
+    passed = (judged_at[-1] - judged_at[0]).total_seconds() / 60
+    shares = [e["busy_share"] for e in environments if e.get("busy_share") is not None]
+    return {"a_minute": round((len(judged_at) - 1) / passed, 1), "busy_share": shares[-1] if shares else 0.0}
+
+
+def _promoted(promotions: dict[str, Evaluation]) -> dict[str, Any] | None:
+    """What came of the winner: speed over the seed, and both arms' seconds at every size. host: sizes whose calls are
+    too short to be launched by the host, and were all the same."""
+    from avo.report.promotion import rows
+    from evaluators.sustained import GRAPH_BELOW_S
+
+    for digest, evaluation in promotions.items():
+        timing = evaluation.gate("timing")
+        if timing is None or not timing.passed:
+            continue
+        e = timing.evidence
+        graphs = {w.workload: w.detail.get("graphs") for w in evaluation.workloads}
+        kept = ("workload", "hidden", "seconds", "seed_seconds", "speedup", "low", "high")
+        found = [{k: r[k] for k in kept} for r in rows(evaluation)]
+        return {
+            "digest": digest,
+            "speedup": {"value": 1 / e["ratio"], "low": 1 / e["high"], "high": 1 / e["low"]},
+            "rows": [{k: float(f"{x:.6g}") if isinstance(x, float) else x for k, x in r.items()} for r in found],
+            "host": [r["workload"] for r in found if r["seconds"] < GRAPH_BELOW_S and not graphs[r["workload"]]],
+        }
+    return None
 
 
 def _command(given: dict[str, Any]) -> str:
@@ -99,10 +149,11 @@ def table(data: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--take", nargs=3, metavar=("ARCHIVE", "RUN", "NAME"))
+    parser.add_argument("--printed", default="", help="with --take: the pace as the run printed it")
     chosen = parser.parse_args()
     if chosen.take:
         archive, run, name = chosen.take
-        print(f"wrote {take(archive, int(run), name)}")
+        print(f"wrote {take(archive, int(run), name, chosen.printed)}")
     for path in sorted(RUNS.glob("*.json")):
         print("\n".join(table(json.loads(path.read_text(encoding="utf-8")))))
 

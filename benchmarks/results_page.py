@@ -31,7 +31,7 @@ from results_tables import DATA, GOALS, ROOT, SEARCHED, named, over_plain, reach
 
 from avo.benchmark_page import conditions, interval, markdown, sustained
 from dsl.hardware import hardware
-from evaluators.benchmark_result import Benchmark
+from evaluators.benchmark_result import Benchmark, Interval
 
 RUNS = ROOT / "benchmarks" / "data" / "runs"
 
@@ -199,12 +199,33 @@ def runs() -> list[str]:
         best = min(good, key=lambda r: sum(map(math.log, r["measured_s"])))
         pairs = zip(good[0]["measured_s"], best["measured_s"], strict=True)
         gain = math.exp(sum(math.log(a / b) for a, b in pairs) / len(best["measured_s"]))
+        changed = f"`{'; '.join(best['algorithm'][1:])}` with " if "algorithm" in best else ""
         lines.append(
             f"- {path.stem} ({data['date']}, Triton {data['versions'].get('triton', '?')}): `{data['command']}`, "
             f"{len(data['rows'])} candidates, {len(good)} timed at every size; the best is {gain:.2f}x the seed "
-            f"(candidate {best['k']}: `{'; '.join(best['schedule'])}`)"
+            f"(candidate {best['k']}: {changed}`{'; '.join(line for line in best['schedule'] if line)}`)"
+            f"{_paced(data.get('pace'))}{_again(data.get('promotion'))}"
         )
     return lines
+
+
+def _paced(pace: dict[str, Any] | None) -> str:
+    if not pace:
+        return ""
+    printed = f" (it printed {pace['printed']}, its promotion counted as time)" if "printed" in pace else ""
+    return f"; {pace['a_minute']:.0f} candidates a minute, the device {pace['busy_share']:.0%} busy{printed}"
+
+
+def _again(promotion: dict[str, Any] | None) -> str:
+    """Of the winner, judged again beside the seed; where a short call was launched by the host, that is said."""
+    if not promotion:
+        return ""
+    hidden = sum(r["hidden"] for r in promotion["rows"])
+    gain = interval(Interval(**promotion["speedup"]))
+    said = f"; promoted at {gain} of the seed's speed, right at {hidden} hidden sizes"
+    rows = {r["workload"]: r for r in promotion["rows"]}
+    late = ", ".join(f"{name} ({rows[name]['seconds'] * 1e6:.3g} us)" for name in promotion["host"])
+    return f"{said} (launched by the host, for the seed takes longer, and so launch-bound: {late})" if late else said
 
 
 def profiles(chip: str) -> list[str]:
