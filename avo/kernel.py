@@ -100,24 +100,27 @@ class Kernel:
 
         Raises UserMistake for a wrong number of inputs or tensors on the CPU, HarnessUnavailable without Triton.
         """
-        from avo.compiling import require_triton
-
-        names = [t.name for t in self.program.algorithm.inputs]
-        if len(inputs) != len(names):
+        if len(inputs) != len(self._names):
             raise UserMistake(
-                f"{self.program.algorithm.name} takes {counted(len(names), 'tensor')} ({', '.join(names)})"
+                f"{self.program.algorithm.name} takes {counted(len(self._names), 'tensor')} ({', '.join(self._names)})"
             )
-        if any(getattr(i, "device", None) is None or i.device.type == "cpu" for i in inputs):
+        if any([getattr(i, "device", None) is None or i.device.type == "cpu" for i in inputs]):
             raise UserMistake("the kernel runs on a GPU: pass tensors of its device; `meaning` computes on the host")
-        require_triton("running a kernel")
         return self._entry(*inputs, **params)
 
     @cached_property
+    def _names(self) -> list[str]:
+        return [t.name for t in self.program.algorithm.inputs]
+
+    @cached_property
     def _entry(self) -> Callable[..., Any]:
+        from avo.compiling import require_triton
+        from avo.export.calls import quick
         from evaluators.compiler import load_source
 
+        require_triton("running a kernel")
         try:
-            return getattr(load_source(self.source), self.lowered.entry)
+            return quick(getattr(load_source(self.source), self.lowered.entry), len(self._names))
         except ImportError as error:
             raise HarnessUnavailable(f"the kernel cannot be loaded: {error}") from error
 

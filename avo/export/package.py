@@ -8,6 +8,7 @@ import keyword
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,7 @@ def build(
     provenance = _provenance(target, hardware, variants, backward_text)
     inner = {
         "__init__.py": init(package, function, algorithm, target, hardware, variants, backward is not None),
+        "calls.py": (resources.files("avo.export") / "calls.py").read_text(encoding="utf-8"),
         "dispatch.py": template("dispatch.py.txt"),
         "ops.py": template("ops.py.txt").replace("@AUTOGRAD@", words.pop("AUTOGRAD").strip("\n")),
         "facts.py": facts_text(facts, algorithm),

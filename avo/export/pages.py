@@ -87,7 +87,7 @@ def init(
     return f'''"""{target.summary or target.name}, for {hardware.title}. Made by avo; runs without it."""
 
 from .dispatch import set_unseen
-from .ops import op
+from .ops import call
 
 __all__ = ["{function}", "set_unseen"]
 
@@ -100,7 +100,7 @@ def {function}({", ".join([*inputs, *taken])}):
     much memory, unless `set_unseen("kernel")`. {grads}.
     torch.compile takes it as one operator.
     """
-    return op({", ".join([*inputs, *(p.name for p in algorithm.params)])})
+    return call({", ".join([*inputs, *(p.name for p in algorithm.params)])})
 '''
 
 
