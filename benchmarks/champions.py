@@ -34,7 +34,8 @@ ROOT = Path(__file__).resolve().parents[1]
 @dataclass(frozen=True)
 class Step:
     """One table. chosen: a set of the target's sizes. where: only workloads whose name has one of these. only: arms of
-    the libraries. candidates: of which table of the file, the same as `chosen` if left out."""
+    the libraries. candidates: of which table of the file, the same as `chosen` if left out; `matmul.tall`: of another
+    target whose axes are these."""
 
     target: str
     chosen: str = ""
@@ -44,9 +45,12 @@ class Step:
     seed: bool = False
     rounds: int = 4
     leave: tuple[str, ...] = ()  # candidates that are not worth the time
+    pick: tuple[str, ...] = ()  # the candidates that are, if only some
 
 
 PLAIN = ("plain Triton", "plain lazy")
+DECODE = ("16x64", "16x128", "16x32s6", "64x64s6", "64x128r")  # where another type has no list of its own
+TALL = ("roles", "roles128", "128x128p", "64x64")
 PLANS = {
     "main": (
         Step("attention", only=("cuDNN", "FA2", *PLAIN), seed=True),
@@ -104,30 +108,62 @@ PLANS = {
         Step("matmul", "decode", only=("cuBLAS", "max-autotune", "copy"), where=("m=16",), rounds=3),
         Step("swiglu", where=("r=4096",), only=("eager", "torch.compile", "max-autotune"), rounds=3),
     ),
-    "again": (  # three minutes: sets whose first tables had too few candidates, kernels that ran on a rested card
-        Step("matmul", "decode", only=("cuBLAS", "copy"), rounds=2, leave=("64x32", "16x32p", "64x64k64", "16x64w8")),
-        Step("matmul", "tall", only=("cuBLAS", "copy"), rounds=3),
-        Step("attention", "d256", where=("b=4",), only=("cuDNN", "plain Triton"), leave=("lazy", "roles32"), rounds=3),
+    "again": (  # four minutes: sets whose first tables had too few candidates, kernels that ran on a rested card
         *(
-            Step(name, only=("eager", "torch.compile", "copy"), leave=("p8",))
+            Step(name, only=("eager", "torch.compile", "copy"), leave=("p8",), rounds=3)
             for name in ("layernorm", "softmax", "rmsnorm")
         ),
-        Step("gemm", only=("cuBLAS", "cuBLAS addmm", "torch.compile"), rounds=3),
+        Step(
+            *("matmul", "decode", (), ("cuBLAS", "copy")),
+            rounds=2,
+            pick=("16x64", "16x128", "64x128", "64x128r", "64x128s3", "64x64s6", "64x32s6", "16x32s6", "16x64k256"),
+        ),
         Step(
             *("attention", "grouped", ("b=4",), ("cuDNN", *PLAIN), "public"),
             leave=("lazy", "causal_lazy", "roles_lazy", "roles_shared"),
             rounds=3,
         ),
+        Step("gemm", only=("cuBLAS", "cuBLAS addmm", "torch.compile"), rounds=3),
         Step("matmul", only=("cuBLAS",), leave=("stages3", "square"), rounds=3),
-    ),
-    "found": (  # of the run in each archive the few programs that together are fastest; half a minute each
-        Step("attention", "d256", where=("b=4",), only=("cuDNN", "plain Triton"), rounds=3),
-        Step("matmul", "tall", only=("cuBLAS", "copy"), rounds=3),
-        *(
-            Step(name, only=("torch.compile", "copy"), rounds=3)
-            for name in ("softmax", "cross_entropy", "rmsnorm", "layernorm")
+        Step(
+            *("matmul", "tall", (), ("cuBLAS", "copy")),
+            rounds=3,
+            leave=("roles256", "128x128w4", "64x32", "64x128", "64x64"),
         ),
+        Step("attention", "d256", where=("b=4",), only=("cuDNN", *PLAIN), leave=("lazy", "roles32"), rounds=3),
+    ),
+    "found": (  # four minutes: of the run in each archive the few programs that together are fastest
+        Step("matmul", "tall", only=("cuBLAS", "copy"), rounds=3),
+        Step("attention", "d256", only=("cuDNN", *PLAIN), rounds=3),
+        *(Step(name, only=("torch.compile", "copy"), rounds=3) for name in ("softmax", "rmsnorm")),
         Step("swiglu", only=("eager", "torch.compile"), rounds=3),
+        *(Step(name, only=("torch.compile", "copy"), rounds=3) for name in ("cross_entropy", "layernorm")),
+        Step("matmul", "decode", only=("cuBLAS", "copy"), rounds=3),
+    ),
+    "rest": (  # four minutes: what was not decided, and sets that no table has
+        Step("attention", only=("cuDNN", *PLAIN), leave=("roles_shared", "roles_lazy"), rounds=3),
+        *(
+            Step(name, chosen, only=("torch.compile", "copy"), candidates=candidates, pick=pick, rounds=3)
+            for name, chosen, candidates, pick in (
+                ("softmax", "models", "", ()),
+                ("rmsnorm", "models", "public", ("w8", "w16", "r4w16", "tma8")),
+                ("rmsnorm", "decode", "public", ("w4", "w8", "w16", "tma8")),
+                ("softmax", "decode", "", ()),
+                ("layernorm", "decode", "public", ("w4", "w8", "w16")),
+                ("cross_entropy", "long", "public", ("c1024_tma", "c4096_tma", "c8192_2_8")),
+            )
+        ),
+        Step("gemm", "decode", (), ("cuBLAS", "cuBLAS addmm"), "matmul.decode", rounds=2, pick=DECODE),
+        Step("gemm", "tall", (), ("cuBLAS", "cuBLAS addmm"), "matmul.tall", rounds=2, pick=TALL),
+    ),
+    "more": (  # four minutes: other types, and torch.compile's own search
+        Step("swiglu", "decode", only=("eager", "torch.compile"), rounds=2),
+        Step("matmul_fp8", "decode", (), ("cuBLAS", "copy"), "matmul.decode", rounds=2, pick=DECODE),
+        Step("matmul_fp8", "tall", (), ("cuBLAS", "copy"), "matmul.tall", rounds=2, pick=TALL),
+        Step("matmul_f16", "decode", (), ("cuBLAS", "copy"), "matmul.decode", rounds=2, pick=DECODE),
+        Step("matmul_f16", "tall", (), ("cuBLAS", "copy"), "matmul.tall", rounds=2, pick=TALL),
+        Step("swiglu", where=("r=4096",), only=("eager", "torch.compile", "max-autotune"), rounds=3),
+        Step("matmul_f16", where=("m=4096",), only=("cuBLAS", "max-autotune"), rounds=3),
     ),
     "heads": (  # what a minute is enough for
         Step("attention", "grouped", where=("b=4",), only=("cuDNN", "FA2", *PLAIN), candidates="public", rounds=3),
@@ -162,9 +198,14 @@ def entries_of(step: Step, job: Target, chip: str, found: Path | None = None) ->
         texts = {one.name: one.text for one in find_all(["1/each"], str(archive_of(step, found)))}
     else:
         table = tomllib.loads((ROOT / "configs" / "candidates" / f"{chip}.toml").read_text())
-        schedules = table[step.target].get(step.candidates or step.chosen or "public", {})
+        owner, _, chosen = (step.candidates or step.chosen or "public").rpartition(".")
+        schedules = table[owner or step.target].get(chosen, {})
         algorithm = job.seed.partition("schedule")[0]
-        texts = {name: f"{algorithm}schedule\n{text}" for name, text in schedules.items() if name not in step.leave}
+        texts = {
+            name: text.lstrip() if text.lstrip().startswith("kernel ") else f"{algorithm}schedule\n{text}"
+            for name, text in schedules.items()
+            if name not in step.leave and name in (step.pick or schedules)
+        }
     if step.seed:
         texts["seed"] = job.seed
     made = [program_entry(name, text, parse(text), job, hardware(chip)) for name, text in texts.items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from results_tables import GOALS, SEARCHED, named, reached
+from results_tables import GOALS, SEARCHED, named, over_plain, reached
 
 from avo.benchmark_page import interval
 from evaluators.benchmark_result import Benchmark
@@ -101,6 +101,14 @@ def _of_goals(items: list[dict[str, Any]], target: str, chosen: str) -> list[str
     said = []
     for over, ratio, words in goals:
         got = reached(found, over)
+        if over == "plain" and got is not None:
+            plain = over_plain(found, roles=False)
+            if plain is not None and plain.value < ratio:
+                said.append(
+                    f"{target} ({chosen}): the schedules without roles, which lower to plain Triton, are at "
+                    f"{interval(plain)} of the plain kernel's best setting, where {words} was hoped for; with roles "
+                    f"{interval(over_plain(found))}"
+                )
         if got is None:
             one = interval(found.dispatched("plain Triton"))
             said.append(

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from dsl.hardware import hardware
 from dsl.parser import parse
-from evaluators.benchmark_result import Benchmark, Interval
+from evaluators.benchmark_result import Arm, Benchmark, Interval
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "benchmarks" / "data" / "bench"
@@ -26,6 +26,9 @@ GOALS: dict[tuple[str, str], tuple[tuple[str, float, str], ...]] = {
     ("rmsnorm", "public"): _NORM,
     ("layernorm", "public"): _NORM,
     ("softmax", "public"): _NORM,
+    ("rmsnorm", "models"): _NORM,
+    ("softmax", "models"): _NORM,
+    ("gemm", "decode"): (("best", 1.0, "1.0x cuBLAS"),),
 }
 PLAIN = ("plain Triton", "plain lazy")
 SEARCHED = "search"  # the part of tables whose program `avo evolve` found from the naive seed
@@ -47,14 +50,14 @@ def named(item: dict[str, Any]) -> str:
 # Taking up ----------------------------------------------------------------------------------------
 
 
-def take(paths: list[Path]) -> None:
+def take(paths: list[Path], cache: Path | None = None) -> None:
     for path in paths:
         read = json.loads(path.read_text(encoding="utf-8"))
         for item in read if isinstance(read, list) else [searched(read)]:
             found = Benchmark.model_validate(item["benchmark"])
             if part := item.get("part") or part_of(found, item["set"]):
                 item["part"] = part
-            item["predicted"] = predictions(found)
+            item["predicted"] = predictions(found, cache)
             folder = DATA / found.hardware
             folder.mkdir(parents=True, exist_ok=True)
             place = folder / f"{named(item)}.json"
@@ -92,8 +95,10 @@ def part_of(found: Benchmark, chosen: str) -> str:
     return "some"
 
 
-def predictions(found: Benchmark) -> dict[str, Any]:
-    """What the model says of every point, with the compiler that is here."""
+def predictions(found: Benchmark, cache: Path | None = None) -> dict[str, Any]:
+    """What the model says of every point, with the compiler that is here. cache: a folder of machine code that is known
+    already; what is not is put there."""
+    from concurrent.futures import ThreadPoolExecutor
     from importlib import metadata
 
     from avo.workloads import workload
@@ -104,35 +109,45 @@ def predictions(found: Benchmark) -> dict[str, Any]:
     from evaluators.inputs import extents
     from evaluators.pool import WorkerPool
     from evaluators.prediction import predict
+    from evaluators.process import cores
     from evaluators.targets import target
 
     chip, job = hardware(found.hardware), target(found.target)
-    seconds: dict[str, dict[str, float]] = {}
-    with WorkerPool(2) as pool:
-        compiler = Compiler(pool)
-        for arm in found.arms:
-            if arm.program is None:
-                continue
-            program = parse(arm.program)
+    count = max(1, cores())
+    with WorkerPool(count) as pool, ThreadPoolExecutor(count) as threads:
+        compiler = Compiler(pool, cache=cache)
+
+        def one(name: str, text: str, row: str) -> float | None:
+            program = parse(text)
             lowered = lower(program, chip)
-            for row in found.rows:
-                size = workload(row.workload, job)
-                sizes = extents(program.algorithm, size)
-                try:
-                    made = []
-                    for kernel in lowered.kernels:
-                        launch = kernel.specialise(sizes, size.params)
-                        code = compiler.compile(lowered.source, kernel.name, launch, chip)
-                        made.append((launch, code, kernel.profile(sizes, size.params)))
-                except WorkerFailure as failure:
-                    print(f"  {arm.name}, {row.workload}: {failure.message}", flush=True)
-                    continue
-                needed = work(parse(job.seed), sizes, size.params)
-                seconds.setdefault(arm.name, {})[row.workload] = predict(made, chip, needed).seconds
+            size = workload(row, job)
+            sizes = extents(program.algorithm, size)
+            try:
+                made = []
+                for kernel in lowered.kernels:
+                    launch = kernel.specialise(sizes, size.params)
+                    code = compiler.compile(lowered.source, kernel.name, launch, chip)
+                    made.append((launch, code, kernel.profile(sizes, size.params)))
+            except WorkerFailure as failure:
+                print(f"  {name}, {row}: {failure.message}", flush=True)
+                return None
+            return predict(made, chip, work(parse(job.seed), sizes, size.params)).seconds
+
+        points = [(a.name, a.program, r.workload) for a in found.arms if a.program is not None for r in found.rows]
+        asked = [threads.submit(one, *point) for point in points]
+        seconds: dict[str, dict[str, float]] = {}
+        for (name, _, row), answer in zip(points, asked, strict=True):
+            if (told := answer.result()) is not None:
+                seconds.setdefault(name, {})[row] = told
     return {"triton": metadata.version("triton"), "seconds": seconds}
 
 
 # Figures of a table ------------------------------------------------------------------------------
+
+
+def has_roles(arm: Arm) -> bool:
+    """Whether it is a program with specialised warps, which lowers to Gluon."""
+    return any(line.startswith("roles ") for line in (arm.program or "").splitlines())
 
 
 def reached(found: Benchmark, over: str) -> float | None:
@@ -145,10 +160,11 @@ def reached(found: Benchmark, over: str) -> float | None:
     return None if ratio is None else ratio.value
 
 
-def over_plain(found: Benchmark) -> Interval | None:
+def over_plain(found: Benchmark, roles: bool = True) -> Interval | None:
     """The best programs over the plain kernel at its best single setting for each of causal and not.
 
-    None where its two settings were not both measured.
+    None where its two settings were not both measured. roles: or else the best of the programs that lower to plain
+    Triton, without specialised warps.
     """
     from evaluators.benchmark_result import mean_of, speed_between
 
@@ -162,7 +178,8 @@ def over_plain(found: Benchmark) -> Interval | None:
         if whole:
             best[causal] = min(whole, key=lambda n: whole[n])
     speeds = []
-    for row, outcome in found.best_programs():
+    kept = found if roles else found.model_copy(update={"arms": tuple(a for a in found.arms if not has_roles(a))})
+    for row, outcome in kept.best_programs():
         causal = row.workload.endswith("causal=1")
         speeds.append(speed_between(row.measurement, outcome.arm, best.get(causal)))
     known = [s for s in speeds if s is not None]
