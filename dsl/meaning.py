@@ -39,6 +39,7 @@ __all__ = ["DTYPES", "evaluate", "round_to"]
 
 Mode = Literal["exact", "rounded"]
 Rounding: TypeAlias = Callable[[NDArray, str], NDArray]  # float64 values of any shape, dtype -> rounded, as `round_to`
+Adding: TypeAlias = Callable[[Callable[[slice], NDArray], int], NDArray]  # see `evaluate`
 # What they give is one of their operands, or true or false: no arithmetic that float32 would round.
 _CHOICES = ("where", "max", "min", "abs", "not", "and", "or", "==", "!=", "<", "<=", ">", ">=")
 
@@ -50,6 +51,7 @@ def evaluate(
     mode: Mode = "exact",
     want: Collection[str] | None = None,
     rounding: Rounding = round_to,
+    adding: Adding | None = None,
 ) -> dict[str, NDArray]:
     """Every output, and every name of `want`, as arrays with their axes in declared order.
 
@@ -58,6 +60,8 @@ def evaluate(
     Values are float64; int64 where the dtype is an integer one and nothing is fractional; bool.
     rounding: in rounded mode, how a computed value becomes one of a named dtype narrower than f32 (block formats
     aside). What is an input, or chosen among inputs, has no error that could matter: `round_to` rounds it.
+    adding: how a sum comes about, for whoever asks what another order or dtype of its parts would give: it is handed
+    the sum over each slice of the axis that is added along, and that axis's length. Exact where it is None.
 
     Raises ValueError where inputs or params do not fit the program, ProgramError where the program itself is wrong.
     """
@@ -66,7 +70,7 @@ def evaluate(
     given = _inputs(program, inputs)
     extents = extents_of(program, {k: v.shape for k, v in given.items()}, params)
     with np.errstate(all="ignore"):
-        return _Meaning(program, given, extents, mode, rounding).run(set(want or ()))
+        return _Meaning(program, given, extents, mode, rounding, adding).run(set(want or ()))
 
 
 def _inputs(program: Program, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
@@ -88,12 +92,19 @@ def _inputs(program: Program, inputs: Mapping[str, NDArray]) -> dict[str, NDArra
 
 class _Meaning:
     def __init__(
-        self, program: Program, inputs: Mapping[str, NDArray], extents: Extents, mode: Mode, rounding: Rounding
+        self,
+        program: Program,
+        inputs: Mapping[str, NDArray],
+        extents: Extents,
+        mode: Mode,
+        rounding: Rounding,
+        adding: Adding | None = None,
     ) -> None:
         self.algorithm = program.algorithm
         self.extents = extents
         self.mode = mode
         self.rounding = rounding
+        self.adding = adding
         self.computed: set[str] = set()  # names whose values a float32 computation gives with an error of its own
         self.outputs = {t.name: t for t in self.algorithm.outputs}
         self.env: dict[str, Named] = {}
@@ -341,7 +352,7 @@ class _Meaning:
             for i in at:
                 factors[i], names = self.cut(factors[i], [a], False, product.span)
             inner += names
-        result = contract(factors, inner)
+        result = contract(factors, inner) if self.adding is None else self.parts(self.adding, factors, inner)
         if all(f.data.dtype.kind != "f" for f in factors):
             return Named(result.axes, np.rint(result.data).astype(np.int64))
         return result
@@ -349,7 +360,10 @@ class _Meaning:
     def reduce(self, kind: str, x: Named, over: Sequence[AxisIn], span: Span) -> Named:
         by, neutral = functions.REDUCTIONS[kind]
         cut, inner = self.cut(x, over, neutral(x.data), span)
-        result = reduced(cut, inner, by)
+        if self.adding is not None and kind in ("sum", "mean") and x.data.dtype.kind == "f":
+            result = self.parts(self.adding, [cut], inner)
+        else:
+            result = reduced(cut, inner, by)
         if kind != "mean":
             return result
         for a in over:  # a short last block counts its real members
@@ -361,6 +375,21 @@ class _Meaning:
                 members = np.minimum(ratio, n - np.arange(self.extents.axes[a.within]) * ratio)
                 result = self.map(np.divide, result, Named((a.within,), members))
         return result
+
+    def parts(self, adding: Adding, factors: Sequence[Named], inner: Sequence[str]) -> Named:
+        """The factors' product summed over `inner`, in slices along the longest of these."""
+        lengths = {a: n for f in factors for a, n in zip(f.axes, f.data.shape, strict=True)}
+        axis = max(inner, key=lambda a: lengths[a])
+        axes = tuple(a for a in union(factors) if a not in inner)
+
+        def part(places: slice) -> NDArray:
+            some = [
+                Named(f.axes, f.data[(slice(None),) * f.axes.index(axis) + (places,)]) if axis in f.axes else f
+                for f in factors
+            ]
+            return contract(some, inner).transposed(axes).data
+
+        return Named(axes, adding(part, lengths[axis]))
 
     def along(self, kind: str, x: Named, over: Sequence[AxisIn], span: Span, count: Named | None = None) -> Named:
         """What looks along an axis in order, or keeps it: softmax, argmax, topk, bottomk, runmax, runsum."""
@@ -387,7 +416,11 @@ class _Meaning:
                 return Named(axes, data)
             start = np.arange(self.extents.axes[within]) * (self.extents.ratio(within, over[0].axis) or 1)
             return self.map(np.add, Named(axes, data), Named((within,), start))
-        if kind == "softmax":
+        if kind == "softmax" and self.adding is not None:
+            weight = functions.weights(cut.data, where)
+            total = np.expand_dims(self.parts(self.adding, [Named(cut.axes, weight)], inner).data, where)
+            data = weight / np.where(total == 0.0, 1.0, total)
+        elif kind == "softmax":
             data = functions.softmax(cut.data, where)
         else:
             assert count is not None

@@ -144,10 +144,16 @@ def product(*factors: NDArray) -> NDArray:
 
 def softmax(x: NDArray, axis: tuple[int, ...]) -> NDArray:
     """Rule 15: a slice that is all -inf gives 0."""
-    top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
-    weight = np.exp(x - np.where(top == -np.inf, 0.0, top))
+    weight = weights(x, axis)
     total = np.sum(weight, axis=axis, keepdims=True)
     return weight / np.where(total == 0.0, 1.0, total)
+
+
+def weights(x: NDArray, axis: tuple[int, ...]) -> NDArray:
+    """A softmax before it is divided by its sum: 1 where a slice is largest."""
+    top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    weight: NDArray = np.exp(x - np.where(top == -np.inf, 0.0, top))
+    return weight
 
 
 def select(kind: str, x: NDArray, axis: int, count: NDArray, members: int) -> NDArray:

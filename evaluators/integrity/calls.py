@@ -23,6 +23,7 @@ from evaluators.failures import Crash, TaskError, gist, quoted
 from evaluators.gates import Rejected, _contiguous
 from evaluators.inputs import Array, decode, draw_inputs, encode, extents
 from evaluators.integrity import sandbox
+from evaluators.integrity.narrow_sums import PLANTED, leaning
 from evaluators.oracle import Answer, answers
 from evaluators.pool import Reply, Session, WorkerPool
 from evaluators.target import Target, Workload
@@ -49,6 +50,7 @@ class _Call:
     reused: bool = False  # an output of a call before was overwritten
     answers: tuple[bytes, ...] = ()  # the outputs, as they were returned
     long: bool = False  # one axis is far longer than in any check
+    planted: bool = False  # so that sums in less than float32 show; see `narrow_sums`
 
 
 @dataclass
@@ -200,9 +202,14 @@ def _numbers(case: _Case, call: _Call, outputs: Sequence[Output]) -> list[str]:
             else:
                 wrong.append(f"it is the memory of input {output.alias}")
         if not wrong:
-            found = verdict(decode(output.data, answer.dtype, output.shape), answer.oracle, answer.honest, answer.dtype)
+            got = decode(output.data, answer.dtype, output.shape)
+            found = verdict(got, answer.oracle, answer.honest, answer.dtype)
             figures[name] = found.evidence
             wrong += found.reasons
+            if call.planted and not wrong:
+                wrong += filter(None, [leaning(got, answer)])
+            if call.planted and wrong:
+                wrong[0] += "; " + PLANTED
             if found.reasons and output.unwritten:
                 wrong.append(f"{output.unwritten} elements were never written")
         reasons += [f"{name}: {w}" for w in wrong]

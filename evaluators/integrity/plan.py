@@ -21,7 +21,8 @@ from evaluators.inputs import (
     pairings,
     representable,
 )
-from evaluators.integrity.calls import _Call, _Case, _drawn
+from evaluators.integrity.calls import _Call, _Case, _drawn, right
+from evaluators.integrity.narrow_sums import planted, recipes
 from evaluators.loading import fits
 from evaluators.oracle import output_dtypes
 from evaluators.target import Target, TargetError, Workload
@@ -33,8 +34,8 @@ _MORE = 4
 
 def _plan(case: _Case) -> None:
     """Each check with two distributions, or with all where it is to be thorough, some once more, and some at sizes that
-    nobody has named, these with places far out, and one with faint rows (all, where it is to be thorough): in an order
-    and number that the text cannot know. Then what is long."""
+    nobody has named, these with places far out, one with faint rows (all, where it is to be thorough), and those in
+    which sums in less than float32 show: in an order and number that the text cannot know. Then what is long."""
     rng = generator(case.seed, "raw", case.target.name, case.text)
     names = list(DISTRIBUTIONS)
     first = pairings(case.target.checks, rng)
@@ -50,14 +51,27 @@ def _plan(case: _Case) -> None:
         *((w, d, "far") for w, d in extra),
         *((w, "normal", "faint") for w in dim),
     ]
-    for place in rng.permutation(len(every)):
-        case.calls.append(_planned(case, *every[int(place)], rng))
+    calls = [*(_planned(case, *one, rng) for one in every), *_planted(case, rng)]
+    case.calls += [calls[int(place)] for place in rng.permutation(len(calls))]
     for workload in _long_sizes(case, rng):
         with suppress(TargetError):  # the target has no inputs of that size
             call = _planned(case, workload, names[int(rng.integers(len(names)))], "", rng)
             if not _bounded(case, call):
                 call = _planned(case, workload, "normal", "", rng)
             case.calls.append(replace(call, long=True))
+
+
+def _planted(case: _Case, rng: np.random.Generator) -> list[_Call]:
+    """A call of each recipe of the target's, at the check where it was found to show; before a promotion at the others
+    too."""
+    found = []
+    for recipe in recipes(case.target, case.program, right):
+        for check in case.target.checks if case.thorough else (recipe.check,):
+            inputs = planted(case.target, case.program, recipe, check, right, rng)
+            if inputs is not None:
+                row = {"workload": check.name, "distribution": recipe.kind, "places": "sums of large parts"}
+                found.append(_Call(check, recipe.kind, inputs, row, planted=True))
+    return found
 
 
 def _planned(case: _Case, workload: Workload, distribution: str, places: str, rng: np.random.Generator) -> _Call:

@@ -27,6 +27,8 @@ def inputs(name):
     import torch
 
     torch.manual_seed(0)
+    if name == "matmul_f16":
+        return torch.randn(40, 1024).half(), (torch.randn(1024, 72) / 32).half()
     x = torch.randn(8, 4096).bfloat16()
     if name == "cross_entropy":
         return x, torch.randint(0, 4096, (8,), dtype=torch.int32)
@@ -58,6 +60,7 @@ def right(got, name, given):
     x, *more = [g.double().numpy() for g in given]
     e = np.exp(x - x.max(-1, keepdims=True))
     expected = {
+        "matmul_f16": lambda: x @ more[0],
         "softmax": lambda: e / e.sum(-1, keepdims=True),
         "cross_entropy": lambda: (
             np.log(e.sum(-1)) + x.max(-1) - np.take_along_axis(x, more[0].astype(int)[:, None], 1)[:, 0]
@@ -86,7 +89,7 @@ def in_process(kernel, name, first=False, compare=None):
     if expected is None:
         expected = reference(name)(*given)
     correct = (compare or close)(got, expected)
-    given[0].data.copy_(torch.randn(8, 4096))  # by a way that torch does not count
+    given[0].data.copy_(torch.randn(given[0].shape))  # by a way that torch does not count
     del expected
     fresh = [g.clone() for g in given]
     return correct, right(run(*given).clone(), name, fresh)
