@@ -4,6 +4,7 @@
     python benchmarks/results_page.py take RESULTS.json... takes tables of benchmarks/champions.py up into the data,
                                                            with what avo predicts for each of their points, or a table
                                                            of `avo bench` for the program that `avo evolve` found
+    python benchmarks/results_page.py predict              predictions for tables that were taken up --unpredicted
 
 Data: benchmarks/data/bench/CHIP/ (tables of `avo bench`, raw samples included) and benchmarks/data/runs/ (measured
 runs). A table that was measured twice under the same name is kept as the newer one.
@@ -27,7 +28,7 @@ from prediction_on_run import figures
 from published import published
 from results_champions import champions, rates, sweeps
 from results_missing import cut_short, missing
-from results_tables import DATA, GOALS, ROOT, SEARCHED, named, over_plain, reached, tables, take
+from results_tables import DATA, GOALS, ROOT, SEARCHED, named, over_plain, predict_missing, reached, tables, take
 
 from avo.benchmark_page import conditions, interval, markdown, sustained
 from dsl.hardware import hardware
@@ -132,7 +133,8 @@ def predicted(items: list[dict[str, Any]]) -> list[str]:
     for item in items:
         found = Benchmark.model_validate(item["benchmark"])
         told = item.get("predicted", {}).get("seconds", {})
-        versions.add(item.get("predicted", {}).get("triton", "?"))
+        if "predicted" in item:
+            versions.add(item["predicted"]["triton"])
         points, regrets = [], []
         for row in found.rows:
             here = [
@@ -244,13 +246,16 @@ def profiles(chip: str) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", nargs="?", choices=["take"])
+    parser.add_argument("verb", nargs="?", choices=["take", "predict"])
     parser.add_argument("paths", nargs="*", type=Path)
     parser.add_argument("--hw", default="h200")
-    parser.add_argument("--cache", type=Path, help="with take: a folder of machine code that is compiled already")
+    parser.add_argument("--cache", type=Path, help="a folder of machine code that is compiled already")
+    parser.add_argument("--unpredicted", action="store_true", help="with take: predictions are for later")
     flags = parser.parse_args()
     if flags.verb == "take":
-        take(flags.paths, flags.cache)
+        take(flags.paths, flags.cache, not flags.unpredicted)
+    if flags.verb == "predict":
+        predict_missing(flags.hw, flags.cache)
     items = tables(flags.hw)
     kept = champions(items, ROOT / "configs" / "champions" / flags.hw, flags.hw)
     place = ROOT / "docs" / "results" / f"{flags.hw}.md"

@@ -50,19 +50,30 @@ def named(item: dict[str, Any]) -> str:
 # Taking up ----------------------------------------------------------------------------------------
 
 
-def take(paths: list[Path], cache: Path | None = None) -> None:
+def take(paths: list[Path], cache: Path | None = None, predicting: bool = True) -> None:
     for path in paths:
         read = json.loads(path.read_text(encoding="utf-8"))
         for item in read if isinstance(read, list) else [searched(read)]:
             found = Benchmark.model_validate(item["benchmark"])
             if part := item.get("part") or part_of(found, item["set"]):
                 item["part"] = part
-            item["predicted"] = predictions(found, cache)
+            if predicting:
+                item["predicted"] = predictions(found, cache)
             folder = DATA / found.hardware
             folder.mkdir(parents=True, exist_ok=True)
             place = folder / f"{named(item)}.json"
             place.write_text(json.dumps(item, separators=(",", ":")) + "\n", encoding="utf-8")
             print(f"{place.relative_to(ROOT)}: {len(found.rows)} workloads", flush=True)
+
+
+def predict_missing(chip: str, cache: Path | None = None) -> None:
+    """Predictions for the tables that were taken up without."""
+    for path in sorted((DATA / chip).glob("*.json")):
+        item = json.loads(path.read_text(encoding="utf-8"))
+        if "predicted" not in item:
+            item["predicted"] = predictions(Benchmark.model_validate(item["benchmark"]), cache)
+            path.write_text(json.dumps(item, separators=(",", ":")) + "\n", encoding="utf-8")
+            print(f"{path.relative_to(ROOT)}: predicted", flush=True)
 
 
 def searched(table: dict[str, Any]) -> dict[str, Any]:
