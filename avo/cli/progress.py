@@ -71,6 +71,7 @@ class State:
     busy: float | None = None
     told: list[str] = field(default_factory=list)  # warnings that came up while it went
     first: float | None = None  # when the first verdict came, since the run was taken up
+    last: float = 0.0  # and the latest: judging the winner again is not time that candidates took
 
     def recall(self, history: History) -> None:
         """What earlier sessions of a run found, for one that goes on."""
@@ -120,13 +121,15 @@ class State:
         if isinstance(busy, int | float):
             self.busy = float(busy)
         self.told += [str(w) for w in environment.get("warnings", ()) if str(w) not in self.told]
-        self.first = self.first or time.monotonic()
+        self.last = time.monotonic()
+        self.first = self.first or self.last
 
     def pace(self) -> str:
-        """Candidates a minute since the first verdict, and the device's busy share; "" where nothing is measured."""
+        """Candidates a minute from the first verdict to the last, and the device's busy share; "" where nothing is
+        measured."""
         if self.busy is None or self.first is None or self.done - self.before < 2:
             return ""
-        rate = 60 * (self.done - self.before - 1) / max(1e-9, time.monotonic() - self.first)
+        rate = 60 * (self.done - self.before - 1) / max(1e-9, self.last - self.first)
         return f"{counted(round(rate), 'candidate a minute')}, device {self.busy:.0%} busy"
 
     @property

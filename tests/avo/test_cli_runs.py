@@ -464,3 +464,32 @@ def test_the_state_counts_failures_by_gate_and_names_the_limiter() -> None:
     assert "2.00x the seed" in state.scored() and "predicted" in state.scored()
     assert state.room() == "10.00x the floor's time, limited by latency"
     assert state.left_s is not None and state.left_s >= 0
+
+
+def test_the_pace_is_that_of_candidates_and_not_of_the_winners_second_judgement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from dataclasses import replace
+
+    from avo.cli import progress
+    from avo.events import Started, Verdict
+    from avo.plugins import load
+    from avo.testing import judged
+
+    class Clock:
+        now = 100.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    one = judged(load("target", "softmax"), seconds=1e-3)
+    state = progress.State(started=clock.now)
+    state.see(Started(run=1, done=0, pending=0, steps=10, minutes=None, jobs=1, wall_s=0.0))
+    for k in range(4):  # one every second
+        measured = replace(one.evaluation, environment={**one.evaluation.environment, "busy_share": 0.9})
+        state.see(Verdict(replace(one, k=k, evaluation=measured), 1.0))
+        clock.now += 1.0
+    clock.now += 30.0  # judging the best again
+    assert state.pace() == "60 candidates a minute, device 90% busy"
