@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ PACKAGES = {  # champions, then the other words of `avo export`
     "matmul_h200": ("matmul_public_persistent", "matmul_public_stages4", "--bench", "matmul_public"),
     "rmsnorm_h200": ("rmsnorm_public_w8", "rmsnorm_public_w16", "--bench", "rmsnorm_public"),
     "attention_h200": ("attention_public_causal", "--bench", "attention_public"),
+    "attention_roles_h200": ("attention_public_b4_roles_spec", "--bench", "attention_public_b4"),
     "attention_judged_now": ("attention_roles_lazy", "--target", "attention", "--hw", "h200"),
 }
 ROUNDS, CALLS = 6, 12  # the first round is left out
@@ -138,7 +140,8 @@ def made(name: str, place: Path) -> subprocess.CompletedProcess[str]:
     return _run([sys.executable, "-m", "avo", "export", *programs, *rest, "-o", str(place)], ROOT, dict(os.environ))
 
 
-def one(name: str, place: Path, alone: dict[str, str]) -> dict[str, Any]:
+def tested(name: str, place: Path, alone: dict[str, str]) -> dict[str, Any]:
+    """Made, and its own tests."""
     began = time.monotonic()
     done = made(name, place)
     row: dict[str, Any] = {"export_exit": done.returncode, "export_s": round(time.monotonic() - began, 1)}
@@ -148,9 +151,16 @@ def one(name: str, place: Path, alone: dict[str, str]) -> dict[str, Any]:
     row["tests"] = tests.stdout.strip().splitlines()[-1:]
     if tests.returncode:
         row["failures"] = tests.stdout[-3000:]
-    used = _run([sys.executable, str(Path(__file__).resolve()), "--use", str(place)], place, alone)
-    row["use"] = json.loads(used.stdout.splitlines()[-1]) if used.stdout.strip() else used.stderr[-1500:]
-    return row | {"failed": bool(tests.returncode or used.returncode)}
+    return row | {"failed": bool(tests.returncode)}
+
+
+def used(place: Path, alone: dict[str, str], row: dict[str, Any]) -> dict[str, Any]:
+    """What a process that uses it finds, beside what is known of it."""
+    if row["export_exit"]:
+        return row
+    done = _run([sys.executable, str(Path(__file__).resolve()), "--use", str(place)], place, alone)
+    found = json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else done.stderr[-1500:]
+    return row | {"use": found, "failed": bool(row["failed"] or done.returncode)}
 
 
 def main() -> int:
@@ -171,9 +181,12 @@ def main() -> int:
     if site:  # other packages stay, avo's own source does not
         alone["PYTHONPATH"] = os.pathsep.join(site)
     rows = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in flags.names or PACKAGES:
-            rows[name] = one(name, Path(folder) / name, alone)
+    names = flags.names or list(PACKAGES)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(names)) as together:
+        places = [Path(folder) / name for name in names]
+        made_and_tested = list(together.map(tested, names, places, [alone] * len(names)))
+        for name, place, row in zip(names, places, made_and_tested, strict=True):  # timed one at a time
+            rows[name] = used(place, alone, row)
             (flags.out / "export_on_device.json").write_text(json.dumps(rows, indent=1) + "\n")
             print(name, {k: v for k, v in rows[name].items() if k != "use"}, flush=True)
             for r in rows[name]["use"]["rows"] if isinstance(rows[name].get("use"), dict) else ():

@@ -5,6 +5,7 @@ Triton compiles, loads and launches in full here, through a CUDA driver that not
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import shutil
@@ -265,6 +266,21 @@ def test_gradients_are_refused_as_ever_and_torch_compile_takes_it_whole(scaled: 
     for _ in range(2):
         y, notes = scaled.notes(lambda: fast(x, w))
         assert [n.parameters[:3] for n in notes] == [(x.data_ptr(), w.data_ptr(), y.data_ptr())]
+
+
+def test_a_package_can_be_imported_anew(tmp_path: Path) -> None:
+    """As a notebook does it, and as who takes it out of sys.modules."""
+    job = target_of_rows()
+    write(build(job, H200, [variant(job, ROWS, 1e-5)], name="calls_anew"), tmp_path)
+    found, (x, w) = [], rows()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        for _ in range(3):
+            found.append(importlib.import_module("calls_anew").scaled(x, w, 1.0))
+            importlib.reload(importlib.import_module("calls_anew.ops"))
+            for name in [n for n in sys.modules if n.startswith("calls_anew")]:
+                del sys.modules[name]
+    assert all(torch.equal(y, found[0]) for y in found)
 
 
 CASES = {  # champion: its target, how many descriptors a launch has
