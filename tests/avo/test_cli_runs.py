@@ -488,7 +488,8 @@ def test_the_pace_is_that_of_candidates_and_not_of_the_winners_second_judgement(
     state = progress.State(started=clock.now)
     state.see(Started(run=1, done=0, pending=0, steps=10, minutes=None, jobs=1, wall_s=0.0))
     for k in range(4):  # one every second
-        measured = replace(one.evaluation, environment={**one.evaluation.environment, "busy_share": 0.9})
+        environment = {**one.evaluation.environment, "busy_share": 0.9}
+        measured = one.evaluation.model_copy(update={"environment": environment})
         state.see(Verdict(replace(one, k=k, evaluation=measured), 1.0))
         clock.now += 1.0
     clock.now += 30.0  # judging the best again
