@@ -11,316 +11,41 @@ It says nothing of layouts, registers, fences or speed.
 
 from __future__ import annotations
 
-import math
-import random
 import sys
 import threading
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
 from dsl.polynomial import shared_exp2
-from dsl.rounding import round_to
+from evaluators.gluon_turns import Stuck, Turns
+from evaluators.gluon_values import (
+    DTYPES,
+    Array,
+    Barrier,
+    Barriers,
+    Descriptor,
+    DType,
+    Misuse,
+    Pending,
+    Pointer,
+    Scalar,
+    Shared,
+    Tensor,
+    TensorMemory,
+    matrix_product,
+    tensor,
+)
 
-Array = np.ndarray[Any, Any]
-
-
-class Stuck(Exception):
-    """Every role waits for another."""
-
-
-class Misuse(Exception):
-    """A value is read before it is there, or a buffer before its copy was waited for."""
-
-
-# -- threads that take turns -------------------------------------------------------------------------------------------
-
-
-class Turns:
-    """Runs functions as threads of which one at a time goes on, until its next `pause`."""
-
-    def __init__(self, seed: int) -> None:
-        self._draw = random.Random(seed)
-        self._gates: list[threading.Semaphore] = []
-        self._waits: dict[int, Callable[[], bool] | None] = {}  # of threads that have not ended
-        self._error: BaseException | None = None
-        self._local = threading.local()
-        self.late: list[Callable[[], None]] = []  # copies under way
-        self.turns: dict[int, int] = {}  # group -> how often it may issue its products
-
-    def run(self, functions: Sequence[Callable[[], None]]) -> None:
-        """Returns when all have ended; raises what one of them raised."""
-        self._gates = [threading.Semaphore(0) for _ in functions]
-        self._waits = dict.fromkeys(range(len(functions)))
-        threads = [threading.Thread(target=self._thread, args=(i, f), daemon=True) for i, f in enumerate(functions)]
-        for t in threads:
-            t.start()
-        self._gates[0].release()
-        for t in threads:
-            t.join()
-        while self.late and self._error is None:
-            self.late.pop(0)()
-        if self._error is not None:
-            raise self._error
-
-    def _thread(self, number: int, function: Callable[[], None]) -> None:
-        self._local.number = number
-        self._gates[number].acquire()
-        try:
-            if self._error is None:
-                function()
-        except BaseException as error:
-            self._error = self._error or error
-        del self._waits[number]
-        if (following := self._next()) is not None:
-            self._gates[following].release()
-
-    def pause(self, until: Callable[[], bool] | None = None) -> None:
-        """Somebody else may go on; this thread does not before `until` holds."""
-        number = self._local.number
-        self._waits[number] = until
-        following = self._next()
-        if following is not None and following != number:
-            self._gates[following].release()
-            self._gates[number].acquire()
-        self._waits[number] = None
-        if self._error is not None:
-            raise SystemExit
-
-    def _next(self) -> int | None:
-        """Whose turn it is: a thread that may go on, after some of the copies under way have arrived. After an error
-        all others end, one after another."""
-        while self._waits:
-            if self._error is not None:
-                return next(iter(self._waits))
-            ready = [n for n, until in self._waits.items() if until is None or until()]
-            if self.late and (not ready or self._draw.random() < 0.3):
-                self.late.pop(self._draw.randrange(len(self.late)))()
-            elif ready:
-                return self._draw.choice(ready)
-            else:
-                self._error = Stuck("every role waits for another")
-        return None
-
+__all__ = ["Misuse", "Stuck", "load"]
 
 _turns = Turns(0)
-
-
-# -- values ------------------------------------------------------------------------------------------------------------
-
-
-class Tensor(np.ndarray[Any, Any]):
-    """A value that is there."""
-
-    def to(self, dtype: DType, bitcast: bool = False) -> Tensor:
-        if bitcast:
-            raise NotImplementedError("bitcast")
-        return tensor(dtype.rounded(np.asarray(self)))
-
-    @property
-    def type(self) -> Any:
-        return types.SimpleNamespace(layout=None)
-
-
-def tensor(x: Any) -> Tensor:
-    return np.asarray(x).view(Tensor)
-
-
-@dataclass(frozen=True)
-class DType:
-    name: str  # the language's
-    kind: Any  # NumPy's, that holds its values
-
-    def rounded(self, x: Array) -> Array:
-        if self.name in ("bf16", "f16", "e4m3", "e5m2", "int8"):
-            return round_to(x, self.name).astype(self.kind)
-        return x.astype(self.kind)
-
-
-DTYPES = {
-    "float32": DType("f32", np.float32), "float16": DType("f16", np.float32), "bfloat16": DType("bf16", np.float32),
-    "float8e4nv": DType("e4m3", np.float32), "float8e5": DType("e5m2", np.float32), "int8": DType("int8", np.int32),
-    "int32": DType("i32", np.int32), "int64": DType("i64", np.int64), "int1": DType("bool", np.bool_),
-}  # fmt: skip
-
-
-class Scalar(int):
-    """An integer that a kernel computes: it stays one through arithmetic."""
-
-    def to(self, dtype: DType) -> Scalar:
-        return self
-
-
-def _staying(name: str) -> Callable[[Scalar, Any], Any]:
-    plain = getattr(int, name)
-
-    def operation(self: Scalar, other: Any) -> Any:
-        found = plain(self, other)
-        return Scalar(found) if found is not NotImplemented else found
-
-    return operation
-
-
-for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "rfloordiv", "mod", "rmod"):
-    setattr(Scalar, f"__{_name}__", _staying(f"__{_name}__"))
-
-
-@dataclass
-class Pending:
-    """A matrix product under way."""
-
-    a: Any
-    b: Any
-    acc: Any
-    whole: bool = False  # of integers
-    value: Array | None = None
-
-    def _early(self, *_: Any) -> Any:
-        raise Misuse("a product is read that was not waited for")
-
-    __mul__ = __rmul__ = __add__ = __radd__ = __sub__ = __truediv__ = __getitem__ = _early
-
-    def finish(self) -> None:
-        if self.value is None:
-            a, b = (np.asarray(x.data if isinstance(x, Shared) else x, dtype=np.float32) for x in (self.a, self.b))
-            with np.errstate(all="ignore"):
-                self.value = _product(a, b)
-                if self.whole:
-                    self.value = np.rint(self.value).astype(np.int32)
-                if self.acc is not None:
-                    acc = self.acc.value if isinstance(self.acc, Pending) else np.asarray(self.acc)
-                    if acc is None:
-                        raise Misuse("a product goes on with another that did not end")
-                    self.value = self.value + acc
-
-
-def _product(a: Array, b: Array) -> Array:
-    left, right = (torch.from_numpy(np.ascontiguousarray(x)) for x in (a, b))
-    return (left @ right).numpy()
-
-
-@dataclass
-class Shared:
-    """A buffer in shared memory, or a part of it."""
-
-    data: Array
-
-    def index(self, i: Any) -> Shared:
-        i = int(i)
-        if not 0 <= i < len(self.data):
-            return Shared(
-                np.full_like(self.data[0], np.nan)
-            )  # the address alone is computed, for what a predicate leaves out
-        return Shared(self.data[i])
-
-    def reshape(self, shape: Sequence[int]) -> Shared:
-        view = self.data.view()
-        view.shape = tuple(shape)  # never a copy
-        return Shared(view)
-
-    def permute(self, order: Sequence[int]) -> Shared:
-        return Shared(self.data.transpose(order))
-
-    def slice(self, start: int, length: int, dim: int = 0) -> Shared:
-        return Shared(self.data[(*[slice(None)] * dim, slice(start, start + length))])
-
-    def load(self, layout: Any) -> Tensor:
-        return tensor(self.data.copy())
-
-    def store(self, value: Any) -> None:
-        if isinstance(value, Pending):
-            raise Misuse("a product is stored that was not waited for")
-        self.data[...] = np.asarray(value)
-
-
-@dataclass
-class TensorMemory(Shared):
-    """A buffer in tensor memory (sm_100), or one of several. `sums`: what the products so far have made of it, which
-    shows in `data` when none is under way; `under_way`: how many are."""
-
-    sums: Array = field(default_factory=lambda: np.zeros(0))
-    under_way: Array = field(default_factory=lambda: np.zeros(1, np.int64))
-
-    def index(self, i: Any) -> TensorMemory:
-        return TensorMemory(self.data[int(i)], self.sums[int(i)], self.under_way[int(i) : int(i) + 1])
-
-    def store(self, value: Any) -> None:
-        super().store(value)
-        self.sums[...] = self.data
-
-
-@dataclass
-class Barrier:
-    """Arrivals and bytes that a phase still misses, and which phase it is."""
-
-    count: int = 0
-    missing: int = 0
-    bytes: int = 0
-    phase: int = 0
-
-    def look(self) -> None:
-        if self.missing == 0 and self.bytes == 0:
-            self.phase ^= 1
-            self.missing = self.count
-
-    def arrive(self, count: int = 1) -> None:
-        if self.missing < count:
-            raise Misuse("more arrivals at a barrier than it counts")
-        self.missing -= count
-        self.look()
-
-
-class Barriers:
-    def __init__(self, number: int) -> None:
-        self.all = [Barrier() for _ in range(number)]
-
-    def index(self, i: Any) -> Barrier:
-        return self.all[int(i) % len(self.all)]
-
-
-@dataclass
-class Pointer:
-    flat: Any  # a flat torch tensor
-    at: Any = 0
-
-    def __add__(self, offset: Any) -> Pointer:
-        return Pointer(self.flat, self.at + offset)
-
-
-@dataclass
-class Descriptor:
-    """A tensor as tiles."""
-
-    x: torch.Tensor
-    block: list[int]
-    dtype: DType = field(default_factory=lambda: DTYPES["float32"])
-
-    @property
-    def layout(self) -> None:
-        return None
-
-    @property
-    def block_type(self) -> Any:
-        size = math.prod(self.block) * self.x.element_size()
-        return types.SimpleNamespace(shape=list(self.block), nbytes=size)
-
-    def part(self, at: Sequence[Any]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """(where a tile lies in the tensor, what of the tile does)."""
-        inside, held = [], []
-        for start, length, extent in zip(map(int, at), self.block, self.x.shape, strict=True):
-            lo, hi = max(start, 0), min(start + length, extent)
-            inside.append(slice(lo, max(lo, hi)))
-            held.append(slice(lo - start, max(lo, hi) - start))
-        return tuple(inside), tuple(held)
-
-
-# -- the language ------------------------------------------------------------------------------------------------------
+_state = threading.local()
 
 
 def _gl() -> types.ModuleType:
@@ -503,7 +228,7 @@ def _tcgen05_mma(a: Any, b: Any, acc: TensorMemory, use_acc: Any = True, mbarrie
 
     def finish() -> None:
         with np.errstate(all="ignore"):
-            value = _product(*(np.ascontiguousarray(x.data, dtype=np.float32) for x in (a, b)))
+            value = matrix_product(*(np.ascontiguousarray(x.data, dtype=np.float32) for x in (a, b)))
         acc.sums[...] = acc.sums + value if use_acc else value
         acc.under_way[0] -= 1
         if not acc.under_way[0]:
@@ -539,9 +264,6 @@ def _shared(share: int) -> Callable[[Any], Tensor]:
 
 def _any_rose(x: Any, group: int) -> int:
     return int(bool((np.asarray(x) > 0).any()))
-
-
-_state = threading.local()
 
 
 class _Kernel:

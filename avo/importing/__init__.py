@@ -123,9 +123,9 @@ def _imported(read: Any, hw: Hardware, name: str, seed: int, keep_numbers: bool)
     written, program, wrong, names = best
     fixed = {n: a for n, a in read.arguments.items() if n not in order}
     target = checking.as_target(written, program, read.function, fixed, order)
-    checked = checking.check(target, program, read.function, read.arguments, order, read.path, seed)
+    both = checking.Comparison(target, program, read.function, read.arguments, order)
+    checked = both.check(read.path, seed)
     if checked.refused or checked.differs:
-        given = (program, read.function, read.arguments, order)
-        target = sizes.fitting(target, lambda workload: checking.agrees(target, *given, workload))
+        target = sizes.fitting(target, both.agrees)
     notes = (*written.notes, *((read.function.__code__.co_firstlineno, n) for n in _renamed(read, program, order)))
     return Imported(program, target, checked, notes, written.guessed, tuple(wrong), tuple(names), tuple(order), fixed)

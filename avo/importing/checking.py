@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,78 +101,88 @@ def as_target(
     )
 
 
-def check(
-    target: Target,
-    program: Program,
-    function: Callable[..., Any],
-    arguments: Mapping[str, Any],
-    order: list[str],
-    path: Path,
-    seed: int,
-) -> Checked:
-    """Raises Differs where values differ, UserMistake where the function fails at the example's own sizes."""
-    whole = complete(target)
-    example = target.workloads[0]
-    sizes = list({w.name: w for w in (*whole.tiny[:1], *whole.checks[:1])}.values())
-    if _elements(program, example) <= _LARGEST and example not in sizes:
-        sizes.append(example)
-    exact, ours, own, done, refused, undefined, differs = 0.0, 0.0, 0.0, [], [], [], []
-    for workload in sizes:
+@dataclass(frozen=True)
+class Comparison:
+    """A program beside the function that it was imported from.
+
+    target: the job of `as_target`. arguments: the function's, by name; order: those of them that are tensors, as the
+    program's inputs follow each other.
+    """
+
+    target: Target
+    program: Program
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any]
+    order: Sequence[str]
+
+    def check(self, path: Path, seed: int) -> Checked:
+        """At the example's sizes and at small ones. path: of the function's file, for messages.
+
+        Raises Differs where values differ, UserMistake where the function fails at the example's own sizes."""
+        whole = complete(self.target)
+        example = self.target.workloads[0]
+        sizes = list({w.name: w for w in (*whole.tiny[:1], *whole.checks[:1])}.values())
+        if _elements(self.program, example) <= _LARGEST and example not in sizes:
+            sizes.append(example)
+        exact, ours, own, done, refused, undefined, differs = 0.0, 0.0, 0.0, [], [], [], []
+        for workload in sizes:
+            try:
+                gap, distance, theirs, empty = self._asked(workload, seed)
+            except _Refused as no:
+                refused.append((workload.name, str(no)))
+                continue
+            except Differs as error:
+                if workload == example or example not in sizes:
+                    raise
+                differs.append((workload.name, str(error)))
+                continue
+            undefined += empty
+            exact, ours, own = max(exact, gap), max(ours, distance), max(own, theirs)
+            done.append(workload.name)
+        if not done:
+            name, said = refused[0]
+            raise UserMistake(f"{path}: the function could not be run to check the program: at {name}: {said}")
+        return Checked(exact, ours, own, tuple(done), tuple(refused), tuple(undefined), tuple(differs))
+
+    def agrees(self, workload: Workload) -> bool:
+        """Whether the function takes these sizes, and the program gives the same there."""
         try:
-            gap, distance, theirs, empty = _asked(target, program, function, arguments, order, workload, seed)
-        except _Refused as no:
-            refused.append((workload.name, str(no)))
-            continue
-        except Differs as error:
-            if workload == example or example not in sizes:
-                raise
-            differs.append((workload.name, str(error)))
-            continue
-        undefined += empty
-        exact, ours, own = max(exact, gap), max(ours, distance), max(own, theirs)
-        done.append(workload.name)
-    if not done:
-        name, said = refused[0]
-        raise UserMistake(f"{path}: the function could not be run to check the program: at {name}: {said}")
-    return Checked(exact, ours, own, tuple(done), tuple(refused), tuple(undefined), tuple(differs))
+            fits(self.target, self.program.algorithm, workload)
+            self._asked(workload, seed=0)
+        except (TargetError, _Refused, Differs):
+            return False
+        return True
 
+    def _asked(self, workload: Workload, seed: int) -> tuple[float, float, float, list[str]]:
+        """As `_compared`, on random inputs. Raises Differs, and _Refused where the function does not take them; what
+        fails in the program's own values is no refusal."""
+        rng = generator(seed, "import", workload.name)
+        try:
+            drawn = draw_inputs(self.target, self.program.algorithm, workload, "normal", rng)
+            inputs = _tame(self.program, drawn)
+            right = self._exact(inputs)
+            mine = self._own(inputs)
+        except (TargetError, RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise _Refused(_said(error)) from error
+        return _compared(self.program, inputs, right, mine, workload.name)
 
-def agrees(
-    target: Target,
-    program: Program,
-    function: Callable[..., Any],
-    arguments: Mapping[str, Any],
-    order: list[str],
-    workload: Workload,
-) -> bool:
-    """Whether the function takes these sizes, and the program gives the same there."""
-    try:
-        fits(target, program.algorithm, workload)
-        _asked(target, program, function, arguments, order, workload, seed=0)
-    except (TargetError, _Refused, Differs):
-        return False
-    return True
+    def _exact(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """What the function gives in float64."""
+        import torch
 
+        tensors = [torch.from_numpy(np.array(inputs[t.name])) for t in self.program.algorithm.inputs]
+        with torch.no_grad():
+            return [_array(v) for v in _several(self.target.reference(*tensors))]
 
-def _asked(
-    target: Target,
-    program: Program,
-    function: Callable[..., Any],
-    arguments: Mapping[str, Any],
-    order: list[str],
-    workload: Workload,
-    seed: int,
-) -> tuple[float, float, float, list[str]]:
-    """As `_compared`, on random inputs. Raises Differs, and _Refused where the function does not take them; what fails
-    in the program's own values is no refusal."""
-    rng = generator(seed, "import", workload.name)
-    try:
-        inputs = _tame(program, draw_inputs(target, program.algorithm, workload, "normal", rng))
-        right = _exact(target, inputs, program)
-        mine = _own(function, arguments, order, inputs, program)
-    except (TargetError, RuntimeError, ValueError, IndexError, TypeError) as error:
-        raise _Refused(_said(error)) from error
-    return _compared(program, inputs, right, mine, workload.name)
+    def _own(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """What the function gives in its own dtypes."""
+        import torch
+
+        given = dict(self.arguments)
+        for name, tensor in zip(self.order, self.program.algorithm.inputs, strict=True):
+            given[name] = torch.from_numpy(np.array(inputs[tensor.name])).to(self.arguments[name].dtype)
+        with torch.no_grad():
+            return [_array(v) for v in _several(self.function(**given))]
 
 
 def _compared(
@@ -227,30 +237,6 @@ def _elements(program: Program, workload: Workload) -> int:
 def _said(error: Exception) -> str:
     text = str(error).split("\n")[0]
     return re.sub(r"^target \w+: the reference raised \w+ on \S+: ", "", text)
-
-
-def _exact(target: Target, inputs: Mapping[str, Array], program: Program) -> list[Array]:
-    import torch
-
-    tensors = [torch.from_numpy(np.array(inputs[t.name])) for t in program.algorithm.inputs]
-    with torch.no_grad():
-        return [_array(v) for v in _several(target.reference(*tensors))]
-
-
-def _own(
-    function: Callable[..., Any],
-    arguments: Mapping[str, Any],
-    order: list[str],
-    inputs: Mapping[str, Array],
-    program: Program,
-) -> list[Array]:
-    import torch
-
-    given = dict(arguments)
-    for name, tensor in zip(order, program.algorithm.inputs, strict=True):
-        given[name] = torch.from_numpy(np.array(inputs[tensor.name])).to(arguments[name].dtype)
-    with torch.no_grad():
-        return [_array(v) for v in _several(function(**given))]
 
 
 def _several(result: Any) -> list[Any]:
