@@ -85,7 +85,7 @@ def _judged(path: Path, job: Target, rounds: int) -> dict[str, Any]:
         cut = dict(made.part(places))
         if axis:
             cut[f"at_{axis}"] = places
-        wanted = right(placed(program, axis, longest) if axis else program, cut, params)
+        wanted = right(placed(program, axis, longest) if axis else program, cut, params, representable=True)
         outputs = result if isinstance(result, tuple | list) else [result]
         parts = outputs
         if axis:

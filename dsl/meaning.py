@@ -52,6 +52,7 @@ def evaluate(
     want: Collection[str] | None = None,
     rounding: Rounding = round_to,
     adding: Adding | None = None,
+    representable: bool = False,
 ) -> dict[str, NDArray]:
     """Every output, and every name of `want`, as arrays with their axes in declared order.
 
@@ -62,6 +63,7 @@ def evaluate(
     aside). What is an input, or chosen among inputs, has no error that could matter: `round_to` rounds it.
     adding: how a sum comes about, for whoever asks what another order or dtype of its parts would give: it is handed
     the sum over each slice of the axis that is added along, and that axis's length. Exact where it is None.
+    representable: inputs of float dtypes have been through `rounded_inputs`, which takes longer than much else.
 
     Raises ValueError where inputs or params do not fit the program, ProgramError where the program itself is wrong.
     """
@@ -70,7 +72,18 @@ def evaluate(
     given = _inputs(program, inputs)
     extents = extents_of(program, {k: v.shape for k, v in given.items()}, params)
     with np.errstate(all="ignore"):
-        return _Meaning(program, given, extents, mode, rounding, adding).run(set(want or ()))
+        return _Meaning(program, given, extents, mode, rounding, adding, representable).run(set(want or ()))
+
+
+def rounded_inputs(program: Program, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """The inputs with those of float dtypes rounded to them, for more than one `evaluate` in rounded mode."""
+    dtypes = {t.name: t.dtype for t in program.algorithm.inputs if t.dtype and _once(t.dtype)}
+    return {name: round_to(x, dtypes[name]) if name in dtypes else x for name, x in inputs.items()}
+
+
+def _once(dtype: str) -> bool:
+    """Whether what is rounded to it need not be rounded again, and is of the same kind as before."""
+    return dtype in DTYPES and DTYPES[dtype].kind == "float" and dtype not in BLOCKS
 
 
 def _inputs(program: Program, inputs: Mapping[str, NDArray]) -> dict[str, NDArray]:
@@ -99,6 +112,7 @@ class _Meaning:
         mode: Mode,
         rounding: Rounding,
         adding: Adding | None = None,
+        representable: bool = False,
     ) -> None:
         self.algorithm = program.algorithm
         self.extents = extents
@@ -109,7 +123,9 @@ class _Meaning:
         self.outputs = {t.name: t for t in self.algorithm.outputs}
         self.env: dict[str, Named] = {}
         for t in self.algorithm.inputs:
-            self.env[t.name] = self.cast(Named(t.axes or (), inputs[t.name]), t.dtype)
+            known = representable and t.dtype is not None and _once(t.dtype) and inputs[t.name].dtype == np.float64
+            given = Named(t.axes or (), inputs[t.name])
+            self.env[t.name] = given if known else self.cast(given, t.dtype)
         for p in self.algorithm.params:
             value = Named((), np.asarray(extents.params[p.name]))
             self.env[p.name] = self.cast(value, "f32") if p.dtype == "f32" else value

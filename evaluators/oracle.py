@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dsl.assembly import walk
-from dsl.meaning import Rounding, evaluate
+from dsl.meaning import Rounding, evaluate, rounded_inputs
 from dsl.rounding import DTYPES, round_to
 from dsl.syntax import Algorithm, Binary, Call, Expr, Name, Program, Read, Statement, Tensor, Unary
 from evaluators.inputs import FLOATS, Array
@@ -41,16 +41,21 @@ class Answer:
 
 
 def answers(
-    program: Program, inputs: Mapping[str, Array], params: Mapping[str, int | float | bool]
+    program: Program,
+    inputs: Mapping[str, Array],
+    params: Mapping[str, int | float | bool],
+    representable: bool = False,
 ) -> dict[str, Answer]:
-    """What every output should be, in declaration order. Shapes and dtypes are the declared ones."""
+    """What every output should be, in declaration order. Shapes and dtypes are the declared ones.
+
+    representable: inputs have been read from memory of their dtypes, so that none has to be rounded to them."""
     bare = unrounded(program)
     dtypes = output_dtypes(program.algorithm)
-    right = evaluate(bare, dict(inputs), dict(params), mode="rounded")
+    given = dict(inputs) if representable else rounded_inputs(bare, inputs)
     lowered = honest(bare)
 
     def meant(one: Program, rounding: Rounding) -> dict[str, Array]:
-        return evaluate(one, dict(inputs), dict(params), mode="rounded", rounding=rounding)
+        return evaluate(one, given, dict(params), mode="rounded", rounding=rounding, representable=True)
 
     sides = _Sides()
     right = loose = meant(bare, sides.keep)

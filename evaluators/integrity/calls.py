@@ -22,7 +22,7 @@ from evaluators.evaluation import Status, WorkloadResult
 from evaluators.failures import Crash, TaskError, gist, quoted
 from evaluators.gates import Rejected, _contiguous
 from evaluators.inputs import Array, decode, draw_inputs, encode, extents
-from evaluators.integrity import sandbox
+from evaluators.integrity import compiling, sandbox
 from evaluators.integrity.narrow_sums import PLANTED, leaning
 from evaluators.oracle import Answer, answers
 from evaluators.pool import Reply, Session, WorkerPool
@@ -50,7 +50,8 @@ class _Call:
     reused: bool = False  # an output of a call before was overwritten
     answers: tuple[bytes, ...] = ()  # the outputs, as they were returned
     long: bool = False  # one axis is far longer than in any check
-    planted: bool = False  # so that sums in less than float32 show; see `narrow_sums`
+from evaluators.integrity import compiling, sandbox
+from evaluators.integrity.narrow_sums import PLANTED, leaning
 
 
 @dataclass
@@ -128,6 +129,7 @@ def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost
         if _NOT_HERE in error.message and case.started is None:
             message = f"it cannot be judged without its device: {gist(error.message)[:200]}"
             raise Rejected(Status.NOT_LOWERED, message, {"error": quoted(error.message)}) from None
+        call.fault = _fault(error.message)
         return [_raised(error.message)]
     call.answers = tuple(output.data for output in facts.outputs)
     seen["odd"] += facts.odd
@@ -175,8 +177,18 @@ def _raised(message: str) -> str:
     kind, colon, words = line.partition(": ")
     if not (colon and kind.isidentifier()):
         return quoted(line)
+    if kind in _FAULTS_SAID:
+        return f"{_FAULTS_SAID[kind]}: {quoted(words)}"
     forbidden = " (the sandbox: no sockets, so no asyncio either; no processes, no files but in its own folder)"
     return f"it raised {kind[:80]}: {quoted(words)}{forbidden if kind == 'PermissionError' else ''}"
+
+
+_FAULTS_SAID = {compiling.REFUSED: "it does not compile", compiling.TOO_LARGE: "it needs more than the device has"}
+
+
+def _fault(message: str) -> Status:
+    """What a candidate is that raised."""
+    return compiling.FAULTS.get(gist("\n".join(_said(message))).partition(": ")[0], Status.INCORRECT)
 
 
 def _said(message: str) -> list[str]:
@@ -217,13 +229,15 @@ def _numbers(case: _Case, call: _Call, outputs: Sequence[Output]) -> list[str]:
     return reasons
 
 
-def right(program: Program, inputs: Mapping[str, Array], params: Mapping[str, Any]) -> dict[str, Answer]:
+def right(
+    program: Program, inputs: Mapping[str, Array], params: Mapping[str, Any], representable: bool = False
+) -> dict[str, Answer]:
     """The exact value in float64, and beside it the honest low-precision one as the yardstick of its error.
 
     A raw kernel knows nothing of the roundings that a program names; it may come nearer to the truth than those.
     """
     exact = evaluate(program, dict(inputs), dict(params), mode="exact")
-    named = answers(program, inputs, params)
+    named = answers(program, inputs, params, representable)
     return {n: replace(a, oracle=np.asarray(exact[n])) for n, a in named.items()}
 
 

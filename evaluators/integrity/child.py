@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evaluators.integrity import sandbox
+from evaluators.integrity.compiling import complaint
 from evaluators.worker import CandidateError
 
 if TYPE_CHECKING:
@@ -135,7 +136,6 @@ def tape_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str
     """{inputs, params} and the inputs' bytes -> {tape} of a call, or {missing: why there is none}; see `tape`."""
     import torch
 
-    from evaluators.cpu import _complaint
     from evaluators.integrity.tape import NotTaped, Recorder
 
     if _State.device is not None:
@@ -160,7 +160,7 @@ def tape_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str
     except MemoryError:
         raise
     except BaseException as error:
-        raise CandidateError(_complaint(error, _State.path)) from None
+        raise CandidateError(complaint(error, _State.path)) from None
     finally:
         _State.launches.recorder = None
     return {"tape": tape}, []
@@ -190,7 +190,6 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
     """
     import torch
 
-    from evaluators.cpu import _complaint
     from evaluators.guards import Arena
     from evaluators.integrity.watching import watched
     from evaluators.interpreter import REGIONS
@@ -226,7 +225,7 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
         except BaseException as error:  # SystemExit of a candidate too
             if "DefaultCPUAllocator" in str(error):
                 raise MemoryError from None
-            raise CandidateError(_complaint(error, _State.path)) from None
+            raise CandidateError(complaint(error, _State.path)) from None
     outputs = returned(result)
     odd = [f"output {i} is {_kind(o)}, no plain tensor" for i, o in enumerate(outputs) if not _plain(o)]
     if odd:

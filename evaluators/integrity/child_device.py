@@ -26,9 +26,10 @@ from typing import Any
 
 import torch
 
-from evaluators.cpu import TORCH_DTYPES, _complaint
+from evaluators.cpu import TORCH_DTYPES
 from evaluators.guards import poison
 from evaluators.integrity.child import returned, withheld
+from evaluators.integrity.compiling import complaint
 from evaluators.integrity.scattering import FIRST, PIECE, SECOND, SHIFTS, STEP
 from evaluators.integrity.watching import Calls, Launches, watched
 from evaluators.worker import CandidateError
@@ -442,7 +443,7 @@ def _called(
     except BaseException as error:
         if "CUDA error" in str(error):
             os._exit(70)  # the context is beyond repair, and so is this candidate
-        raise CandidateError(_complaint(error, path)) from None
+        raise CandidateError(complaint(error, path)) from None
     finally:
         torch.empty = empty
     return list(result) if isinstance(result, tuple | list) else [result]

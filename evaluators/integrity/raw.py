@@ -250,7 +250,7 @@ def _correctness(case: _Case, pool: WorkerPool) -> dict[str, Any]:
     if first is not case.calls[0] and not first.reused and not _alone(case, pool, first):
         case.facts["state"] = where
         return {"cases": cases, "level": case.level}
-    raise Rejected(Status.INCORRECT, f"{len(wrong)} of {len(cases)} calls; {where}", {"cases": cases})
+    raise Rejected(first.fault, f"{len(wrong)} of {len(cases)} calls; {where}", {"cases": cases})
 
 
 def _integrity(case: _Case, pool: WorkerPool) -> dict[str, Any]:

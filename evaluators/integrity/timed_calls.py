@@ -18,7 +18,7 @@ from evaluators.failures import Crash, TaskError, Unavailable, WorkerFailure
 from evaluators.gates import Rejected
 from evaluators.inputs import Array, decode, extents
 from evaluators.integrity import proving
-from evaluators.integrity.calls import _ROOM, _Case, _raised, right
+from evaluators.integrity.calls import _ROOM, _Case, _fault, _raised, right
 from evaluators.integrity.timed_inputs import TimedInputs
 from evaluators.oracle import Answer
 from evaluators.places import placed
@@ -255,14 +255,14 @@ class Sized:
             return self._session.call(task, payload, blobs, self._case.timeout, most)
         except TaskError as error:
             said = _raised(error.message)
-            raise Rejected(Status.INCORRECT, f"at a timed size, {self._workload.name}: {said}", {}) from None
+            raise Rejected(_fault(error.message), f"at a timed size, {self._workload.name}: {said}", {}) from None
 
     def _right(self, places: Array) -> Mapping[str, Answer]:
         program, cut = self._case.program, dict(self._inputs.part(places))
         if self._axis:
             program = placed(program, self._axis, self._longest())
             cut[program.algorithm.inputs[-1].name] = places
-        return right(program, cut, self._params)
+        return right(program, cut, self._params, representable=True)
 
     def _judge(self, wanted: Mapping[str, Answer], reply: Any) -> list[str]:
         algorithm = self._case.program.algorithm

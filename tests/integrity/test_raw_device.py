@@ -292,3 +292,27 @@ def test_a_time_that_its_own_process_told_promotes_nothing(monkeypatch):
     with RawEvaluator(level="process", accept="process", seed=1) as one:
         found = one.promote("", ANY, hardware("h200"))
     assert found.status is Status.SUSPICIOUS and "its own process alone" in found.message
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("attention", {"b": 1, "h": 2, "g": 2, "m": 64, "n": 64, "d": 32, "e": 32}),
+        ("matmul", {"m": 64, "n": 64, "k": 128}),
+        ("cross_entropy", {"r": 32, "c": 512}),
+        ("swiglu", {"r": 32, "c": 64, "f": 64}),
+    ],
+)
+def test_inputs_read_from_memory_need_no_rounding(name, sizes):
+    job = replace(target(name), workloads=(Workload(sizes),))
+    program = seed_program(job)
+    made = TimedInputs(job, program.algorithm, job.workloads[0], np.random.default_rng(3))
+    params = {p.name: p.default for p in program.algorithm.params if p.default is not None}
+    params |= {"causal": True} if name == "attention" else {}
+    for distribution in made.distributions:
+        made.renew(distribution)
+        inputs = dict(made.part(np.arange(sizes.get(made.axis or "", 1))))
+        rounded, as_read = right(program, inputs, params), right(program, inputs, params, representable=True)
+        for output, answer in rounded.items():
+            assert np.array_equal(answer.oracle, as_read[output].oracle, equal_nan=True)
+            assert np.array_equal(answer.honest, as_read[output].honest, equal_nan=True)

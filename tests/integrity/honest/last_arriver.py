@@ -16,9 +16,9 @@ def rows(x, w, y, parts, count, C, PARTS, BLOCK: tl.constexpr, WIDE: tl.constexp
         for p in range(PARTS):
             total += tl.load(parts + row * PARTS + p)
         every = tl.arange(0, WIDE)
-        v = tl.load(x + row * C + every, mask=every < C, other=0.0).to(tl.float32)
+        whole = tl.load(x + row * C + every, mask=every < C, other=0.0).to(tl.float32)
         g = tl.load(w + every, mask=every < C, other=0.0).to(tl.float32)
-        scaled = v * tl.rsqrt(total / C + 1e-6) * g
+        scaled = whole * tl.rsqrt(total / C + 1e-6) * g
         tl.store(y + row * C + every, scaled.to(y.dtype.element_ty), mask=every < C)
         tl.store(count + row, 0)
 

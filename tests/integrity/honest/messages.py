@@ -1,4 +1,4 @@
-"""Assertions with an f-string in the kernel, a walrus, keyword-only constants, a function for the grid."""
+"""Assertions with an f-string in the kernel, a walrus, constants by keyword, a function for the grid."""
 
 import torch
 import triton
@@ -6,7 +6,7 @@ import triton.language as tl
 
 
 @triton.jit
-def kernel(x, w, y, columns, eps, *, BLOCK: tl.constexpr):
+def kernel(x, w, y, columns, eps, BLOCK: tl.constexpr):
     """One program a row."""
     tl.static_assert(BLOCK > 0, f"BLOCK is {BLOCK}")
     row = tl.program_id(axis=0)
