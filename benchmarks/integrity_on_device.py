@@ -5,35 +5,41 @@
 Judged are `tests/integrity/device` and the kernels of `tests/integrity/honest`. The naive timer is what many people
 write: one input, checked once, then twenty calls between two events, and twenty one by one behind a wait and 256 MiB
 of zeros, as triton.testing.do_bench has it; each kernel runs in a fork of this process, which
-never touches the device. `--simulate` runs the judge alone, on the CPU.
+never touches the device. `--simulate` runs the judge alone, on the CPU. Rows are written as they come, and whatever one
+candidate brings about is a row too.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import json
+import math
 import os
 import runpy
+import signal
 import statistics
-import tempfile
 import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trusted_arm import trusted
+from trusted_arm import Trusted
 
 from dsl.hardware import hardware
 from evaluators.integrity import corpus, timed_calls
 from evaluators.integrity.corpus import Item
 from evaluators.integrity.raw_device import RawDeviceEvaluator
 from evaluators.judge import environment
-from evaluators.target import Workload
+from evaluators.target import Target, Workload
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "integrity"
 CALLS = 20
 GOAL = 5.0  # seconds that an honest kernel may cost beyond what it would cost if it were trusted
-# Sizes at which launching is a small part of a call.
+NAIVE_S = 60  # for a naive timer
+# Sizes at which launching is a small part of a call; of another target its first public one.
 SIZES = {
     "softmax": {"r": 16384, "c": 2048},
     "rmsnorm": {"r": 16384, "c": 2048},
@@ -52,11 +58,23 @@ SMALL = {
 }
 
 
+def timed(job: Target, simulate: bool) -> Workload:
+    """The size that is timed: the shortest of the checks where there is no device."""
+    if job.name in SIZES:
+        return Workload((SMALL if simulate else SIZES)[job.name], {"causal": True} if job.name == "attention" else {})
+    if simulate:
+        return min(job.checks, key=lambda w: math.prod(w.sizes.values()))
+    return job.workloads[0]
+
+
 def naive(item: Item, sizes: dict[str, int]) -> dict[str, Any]:
     """In a fork: {correct, us} as a naive grader finds them."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
+        os.setsid()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(NAIVE_S)
         try:
             found = _grade(item, sizes)
         except BaseException as error:
@@ -64,9 +82,11 @@ def naive(item: Item, sizes: dict[str, int]) -> dict[str, Any]:
         os.write(write, json.dumps(found).encode())
         os._exit(0)
     os.close(write)
-    with open(read) as pipe:
-        said = pipe.read()
     os.waitpid(pid, 0)
+    said = os.read(read, 1 << 16).decode()  # it is short, and what an attack has started may hold the pipe
+    os.close(read)
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
     return json.loads(said) if said else {"correct": False, "us": None, "error": "it died"}
 
 
@@ -120,18 +140,32 @@ def chosen(only: str) -> list[Item]:
     return [named[name] for name in dict.fromkeys(n for part in only.split(",") for n in named if part in n)]
 
 
-def judged(judge: RawDeviceEvaluator, item: Item, simulate: bool, chip: Any, beside: bool) -> dict[str, Any]:
-    """One row of the record; `beside` it what a naive timer says, and what an honest kernel would cost if trusted."""
-    sizes = (SMALL if simulate else SIZES)[item.target]
-    params = {"causal": True} if item.target == "attention" else {}
-    job = replace(item.job, workloads=(Workload(sizes, params),))
+def compared(item: Item) -> bool:
+    """Whether a naive timer looks at it too."""
+    return item.kind == "attacks" or item.name in ("plain_rows", "hints_for_the_cache", "float32_sums")
+
+
+def started(judge: RawDeviceEvaluator, item: Item, simulate: bool, beside: str) -> Trusted | None:
+    """What an honest kernel would cost if it were trusted, where that is asked for: its process, without a result."""
+    if item.kind != "honest" or beside not in ("all", "honest"):
+        return None
+    job = item.job
+    return Trusted(item.path, replace(job, workloads=(timed(job, simulate),)), judge._rounds)
+
+
+def judged(
+    judge: RawDeviceEvaluator, item: Item, simulate: bool, chip: Any, beside: str, trusted: Trusted | None, before: Any
+) -> dict[str, Any]:
+    """One row of the record. beside: for which kinds a naive timer looks, too. trusted: is asked, and ended.
+    before: is called right before it is judged."""
+    workload = timed(item.job, simulate)
+    job = replace(item.job, workloads=(workload,))
     row: dict[str, Any] = {"corpus": item.kind, "name": item.name, "kind": item.kind_of, "target": item.target}
-    compared = item.kind == "attacks" or item.name in ("plain_rows", "hints_for_the_cache", "float32_sums")
-    row["naive"] = naive(item, sizes) if beside and compared and not simulate else None
-    with tempfile.TemporaryDirectory() as folder:
-        asked = beside and item.kind == "honest"
-        row["trusted"] = trusted(item.path, job, Path(folder), judge._rounds) if asked else None
+    asked = compared(item) and (beside == "all" or beside == item.kind) and not simulate
+    row["naive"] = naive(item, dict(workload.sizes)) if asked else None
+    row["trusted"] = trusted.judged() if trusted else None
     judge._pool.settled()  # children that wait are what a warm pool has
+    before()
     alone = (row["trusted"] or {}).get("seconds")
     began = time.monotonic()
     found = judge.evaluate(item.path.read_text(), job, chip)
@@ -156,13 +190,26 @@ def judged(judge: RawDeviceEvaluator, item: Item, simulate: bool, chip: Any, bes
     }
 
 
+def failed(item: Item, error: Exception) -> dict[str, Any]:
+    """The row of a candidate that nothing was learned of."""
+    message = f"{type(error).__name__}: {error}"[:300]
+    row: dict[str, Any] = {"corpus": item.kind, "name": item.name, "kind": item.kind_of, "target": item.target}
+    row |= {"status": "not judged", "message": message, "us": []}
+    return row | dict.fromkeys(("naive", "trusted", "rule", "seen", "work", "seconds", "added", "told_us", "played"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--hw", default="h200")
     parser.add_argument("--out", default="integrity_on_device.json")
     parser.add_argument("--only", default="", help="parts of corpus/name, with commas between: attacks, honest, a name")
     parser.add_argument("--seconds", type=float, default=1e9, help="no further kernel is begun after these")
-    parser.add_argument("--beside", default="all", help="honest, attacks or all: for which a naive timer runs too")
+    parser.add_argument(
+        "--beside",
+        default="all",
+        help="honest, attacks, all or none: of which is told too what a "
+        "naive timer says and what an honest kernel would cost if it were trusted",
+    )
     parser.add_argument("--simulate", action="store_true")
     given = parser.parse_args()
     Path(given.out).parent.mkdir(parents=True, exist_ok=True)
@@ -181,17 +228,41 @@ def main() -> None:
     record: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "sizes": SIZES, "rows": rows}
     if given.simulate:
         timed_calls.MANY = 2  # the interpreter takes its time
-    with RawDeviceEvaluator(chip, sizes=1, rounds=2 if given.simulate else 6, simulate=given.simulate) as judge:
+    rounds, most = (2, 120.0) if given.simulate else (6, 40.0)
+    with RawDeviceEvaluator(chip, sizes=1, rounds=rounds, simulate=given.simulate, run_timeout=most) as judge:
         judge._pool.warm((judge._kind,), wait=True)
         judge._pool.prepare(judge._kind, judge._processes)
+        record["asked"] = {"only": given.only, "seconds": given.seconds, "beside": given.beside}
         record["environment"] = {**environment(chip), **judge._more()}
-        for item in chosen(given.only):
+        items = chosen(given.only)
+        waiting: dict[str, Trusted | None] = {}
+
+        def start(place: int) -> None:
+            """The next one's, while this one's calls are checked: it is there when it is asked."""
+            if place < len(items):
+                item = items[place]
+                waiting[str(item.path)] = started(judge, item, given.simulate, given.beside)
+
+        start(0)
+        for place, item in enumerate(items):
             if time.monotonic() - begun > given.seconds:
-                print("out of time: the rest was not judged")
+                print(f"out of time: {len(items) - len(rows)} were not judged")
                 break
-            row = judged(judge, item, given.simulate, chip, given.beside in item.kind or given.beside == "all")
+            trusted, began = waiting.pop(str(item.path), None), time.monotonic()
+            try:
+                row = judged(
+                    judge, item, given.simulate, chip, given.beside, trusted, functools.partial(start, place + 1)
+                )
+            except Exception as error:  # the record's own fault, and no verdict: told, and the next one's turn
+                traceback.print_exc()
+                row = failed(item, error)
+                if place + 1 < len(items) and str(items[place + 1].path) not in waiting:
+                    start(place + 1)
+            row["whole"] = round(time.monotonic() - began, 2)
             rows.append(row)
-            Path(given.out).write_text(json.dumps(record, indent=1, default=str))
+            written = Path(given.out).with_suffix(".part")
+            written.write_text(json.dumps(record, indent=1, default=str))
+            written.replace(given.out)
             told = row["naive"] or {"correct": "-", "us": None}
             times = f"naive {told['us']}/{told.get('flushed_us')} us {told['correct']}; judge {row['us']} us"
             times += f"; {row['seconds']} s, added {row['added']}"
@@ -199,9 +270,15 @@ def main() -> None:
             print(f"{item.kind:8}{item.name:26}{row['status']:12}{times}; {work}; {row['message'][:150]}", flush=True)
             if len(rows) == 3 and not given.only and all(r["status"] not in ("ok", "suspicious") for r in rows):
                 raise SystemExit("three honest kernels failed: nothing can be learned here")
+        for left in waiting.values():
+            if left:
+                left.close()
     attacks = [r for r in rows if r["corpus"] == "attacks"]
     honest = [r for r in rows if r["corpus"] == "honest"]
-    stopped, passed = sum(r["status"] != "ok" for r in attacks), sum(r["status"] == "ok" for r in honest)
+    stopped, passed = (
+        sum(r["status"] not in ("ok", "not judged") for r in attacks),
+        sum(r["status"] == "ok" for r in honest),
+    )
     fair = sum(r["status"] == "ok" and r["work"] == "proved" for r in attacks)
     proved = sum(r["work"] == "proved" for r in honest)
     print(f"attacks {len(attacks)}: {stopped} stopped, {fair} timed by the judge alone and so without effect")
