@@ -172,7 +172,7 @@ def _there(forms: Sequence[dict[str, Any]], values: Sequence[bytes], device: str
 def _wrong(result: Any, wanted: Mapping[str, Answer]) -> list[str]:
     import torch
 
-    reasons = []
+    reasons: list[str] = []
     for output, answer in zip(result if isinstance(result, tuple | list) else [result], wanted.values(), strict=True):
         data = output.contiguous().reshape(-1).view(torch.uint8).cpu().numpy().tobytes()
         got = decode(data, answer.dtype, answer.oracle.shape)

@@ -33,6 +33,7 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "raw_look": ("raw", "evaluators.integrity.child", "look_task"),
     "raw_tape": ("raw", "evaluators.integrity.child", "tape_task"),
     "raw_play": ("raw", "evaluators.integrity.child", "play_task"),
+    "raw_compile": ("raw", "evaluators.integrity.child", "compile_task"),
     "raw_pool": ("raw", "evaluators.integrity.child", "pool_task"),
     "raw_put": ("raw", "evaluators.integrity.child", "put_task"),
     "raw_time": ("raw", "evaluators.integrity.child", "time_task"),

@@ -50,8 +50,8 @@ class _Call:
     reused: bool = False  # an output of a call before was overwritten
     answers: tuple[bytes, ...] = ()  # the outputs, as they were returned
     long: bool = False  # one axis is far longer than in any check
-from evaluators.integrity import compiling, sandbox
-from evaluators.integrity.narrow_sums import PLANTED, leaning
+    planted: bool = False  # so that sums in less than float32 show; see `narrow_sums`
+    fault: Status = Status.INCORRECT  # what it is where there are reasons
 
 
 @dataclass

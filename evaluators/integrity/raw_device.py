@@ -79,6 +79,7 @@ class RawDeviceEvaluator(RawEvaluator):
                 f"raw Python is not timed on {hardware.title}: what keeps a candidate from the clock is for NVIDIA's "
                 "devices alone. --hw cpu judges whether it is right"
             )
+        self._compiles = not simulate  # the interpreter compiles nothing
         self._facts = None if simulate else matching(local_devices(), hardware)[0]
         self._lease = None if self._facts is None else Lease(self._facts.uuid)
         own = pool is None
@@ -147,6 +148,8 @@ class RawDeviceEvaluator(RawEvaluator):
         pool.settled()
         for workload in self._chosen(case):
             size = Sized(case, workload, *self._ahead[workload.name].result(), case.session, self._rounds)
+            if self._compiles:
+                size.told = self._spare.compile
             row = size.measure()
             rows.append(row)
             if row["wrong"]:

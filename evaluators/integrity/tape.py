@@ -32,6 +32,7 @@ from triton.backends import backends
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from evaluators.compiler import load_source
+from evaluators.cpu import TORCH_DTYPES
 from evaluators.integrity.mixing import Mixing
 from evaluators.integrity.watching import SMALL, Calls, is_composite, is_glue, through, touches
 
@@ -501,6 +502,22 @@ _SAID = set(tl.__all__) - {"extra", "math", "target_info"}
 _ON_CUDA = ("globaltimer", "num_threads", "num_warps", "smid")
 
 
+NOWHERE = "meta"  # torch's device for tensors without memory
+
+
+def compiled(tape: Mapping[str, Any], library: bool, inputs: Sequence[Mapping[str, Any]]) -> None:
+    """Compiles what the tape launches, for a player to come; nothing is launched or written, since another process may
+    be timed meanwhile. What cannot be had so is compiled when it is played.
+
+    Raises whatever.
+    """
+    places = [
+        torch.empty(tuple(row["shape"]), dtype=getattr(torch, TORCH_DTYPES[row["dtype"]]), device=NOWHERE)
+        for row in inputs
+    ]
+    Player(tape, NOWHERE, library).run(*places)
+
+
 class Player:
     """`run` does what the tape says, and nothing else. Raises NotTaped for a tape with anything else in it.
 
@@ -514,10 +531,10 @@ class Player:
             self._calls = Calls()
             # What comes together follows from the steps, not from the numbers: the first run tells. It warms up on a
             # device, so that no time is taken of it.
-            self._mixing: Mixing | None = None if library else Mixing()
+            self._mixing: Mixing | None = None if library or device == NOWHERE else Mixing()
             if device == "cpu":  # what nobody has written is no number, and nothing that was freed
                 torch.use_deterministic_algorithms(True, warn_only=True)
-            else:  # descriptors that a kernel makes need memory
+            elif device != NOWHERE:  # descriptors that a kernel makes need memory
                 triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device=device))
             self._inputs = [int(i) for i in tape["inputs"]]
             self._outputs = [int(i) for i in tape["outputs"]]
@@ -573,7 +590,10 @@ class Player:
                 given = {k: _decoded(v, tensors, device) for k, v in kwargs.items()}
                 if self._mixing is not None:
                     self._mixing.launched([*given.values()])
-                kernel[grid](**given, **options)
+                if device == NOWHERE:
+                    kernel.run(grid=grid, warmup=True, **given, **options)
+                else:
+                    kernel[grid](**given, **options)
 
             return launch
         if row["kind"] == "scratch":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import statistics
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from evaluators.tolerance import form, verdict
 MANY = 100  # calls in one go, for the clock outside
 ROWS = 16  # places of an axis of the outputs whose right answer is computed
 WARM = 2  # turns that load and compile
+_CORES = 4  # of which one may compile while the candidate's process is timed
 _JUDGING, _HOST_FLOPS = 1.0, 20e9  # seconds for the right answers of a size, at what a host may compute
 _READING = 40e-9  # seconds, and for each value of an input that is needed whole
 
@@ -39,7 +41,8 @@ def median(row: Mapping[str, Any]) -> float:
 
 
 class Spare:
-    """A process that is started while the candidate's is at work, and that never sees the candidate."""
+    """A process that is started while the candidate's is at work, and that never sees the candidate. It compiles what a
+    tape launches while the candidate's process is timed."""
 
     def __init__(self, case: _Case, pool: WorkerPool) -> None:
         self._case, self._pool = case, pool
@@ -47,6 +50,7 @@ class Spare:
         self._thread = threading.Thread(target=self._open, name="avo spare worker", daemon=True)
         self._session: Session | None = None
         self._failure: Exception | None = None
+        self._compiling: threading.Thread | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -58,8 +62,23 @@ class Spare:
         except Exception as error:
             self._failure = error
 
+    def compile(self, tape: Mapping[str, Any], forms: Sequence[Mapping[str, Any]]) -> None:
+        """Beside what this process does next. On few cores the candidate's process would feel it, so it is left out."""
+        if len(os.sched_getaffinity(0)) >= _CORES and self._compiling is None:
+            asked = {"tape": tape, "library": self._case.target.torch == "any", "inputs": list(forms)}
+            self._compiling = threading.Thread(target=self._compile, args=(asked,), name="avo compiles", daemon=True)
+            self._compiling.start()
+
+    def _compile(self, asked: dict[str, Any]) -> None:
+        self._thread.join()
+        if self._session is not None:
+            with contextlib.suppress(WorkerFailure):  # whoever takes it next will see
+                self._session.call("raw_compile", asked, (), self._case.timeout)
+
     def taken(self) -> Session:
         """Raises what went wrong when it was started."""
+        if self._compiling is not None:
+            self._compiling.join()
         self._thread.join()
         if self._failure is not None:
             raise self._failure
@@ -67,6 +86,8 @@ class Spare:
         return self._session
 
     def _close(self) -> None:
+        if self._compiling is not None:
+            self._compiling.join()
         self._thread.join()
         self._stack.close()
 
@@ -92,6 +113,7 @@ class Sized:
         self._know: list[Session] = []  # which have the values that inputs are made of
         self.tape: dict[str, Any] = {}
         self.why = ""
+        self.told: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], None] | None = None  # of steps, at once
 
     def record(self, session: Session) -> None:
         """Has the steps of a call at this size told: `tape`, or why there is none."""
@@ -104,6 +126,9 @@ class Sized:
             raise
         except (proving._NotTaped, WorkerFailure) as no:
             self.why = f"not proved: {no}"[:300]
+        else:
+            if self.told is not None:
+                self.told(self.tape, forms)
 
     def measure(self) -> dict[str, Any]:
         """{samples, wrong: what is, judged, and the seconds of a call by the parent's clock}. Raises Rejected for what

@@ -101,9 +101,10 @@ def install(whole: bool, seen: dict[str, Any]) -> None:
         try:
             found = run(self, *args, grid=grid, warmup=True, **kwargs)
         except Exception as error:
-            while error.__cause__ is not None:
-                error = error.__cause__
-            seen["wrong"].append(f"{self.fn.__name__}: {type(error).__name__}: {error}"[-600:])
+            inner: BaseException = error
+            while inner.__cause__ is not None:
+                inner = inner.__cause__
+            seen["wrong"].append(f"{self.fn.__name__}: {type(inner).__name__}: {inner}"[-600:])
             return None
         seen["kernels"].append(self.fn.__name__)
         return found
@@ -125,7 +126,10 @@ def compiled(item: corpus.Item, whole: bool) -> dict[str, Any]:
         for check in job.checks:
             drawn = draw_inputs(job, algorithm, check, "normal", generator(1, "compiled", job.name))
             with torch.no_grad():
-                run(*(_tensor(drawn[t.name], t.dtype or "f32") for t in algorithm.inputs), **{**defaults, **check.params})
+                run(
+                    *(_tensor(drawn[t.name], t.dtype or "f32") for t in algorithm.inputs),
+                    **{**defaults, **check.params},
+                )
     except BaseException as error:
         seen["ended"] = "".join(traceback.format_exception_only(error)).strip()[:300]
     return {**seen, "kernels": len(seen["kernels"])}

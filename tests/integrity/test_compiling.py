@@ -1,4 +1,4 @@
-"""A kernel that no compiler takes is a compile error, and one that is too large for the device a matter of resources."""
+"""A kernel that no compiler takes is a compile error; one that is too large for the device, a matter of resources."""
 
 from __future__ import annotations
 
@@ -54,7 +54,11 @@ def refusal(line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("line", "said", "at"),
     [
-        ("v = tl.load(x + at, mask=at < COLUMNS)", "COLUMNS is not defined", ", at v = tl.load(x + at, mask=at < COLUMNS)"),
+        (
+            "v = tl.load(x + at, mask=at < COLUMNS)",
+            "COLUMNS is not defined",
+            ", at v = tl.load(x + at, mask=at < COLUMNS)",
+        ),
         ("for i in range(2):\n        v = tl.sum(v, 0)", "Loop-carried variable v", ""),
         ("v = callee(v)", "", ", at return tl.dot(v, v)"),
         ("tl.static_assert(BLOCK > 64, 'too narrow')", "too narrow", ""),
