@@ -53,7 +53,7 @@ def us(call: Callable[[], Any], rest: Callable[[], Any]) -> float:
 
 
 def package(name: str, folder: Path) -> Any:
-    """The module of an exported package whose kernel runs at any size; its times are made up and nobody sees them."""
+    """The module of an exported package; the times in it are made up and nobody sees them."""
     from avo.export import Variant, build, write
     from dsl.hardware import hardware
     from dsl.parser import parse
@@ -68,9 +68,7 @@ def package(name: str, folder: Path) -> Any:
     )  # fmt: skip
     write(build(job, hardware("h200"), [variant], name=f"host_{name}"), folder)
     sys.path.insert(0, str(folder))
-    module = importlib.import_module(f"host_{name}")
-    module.set_unseen("kernel")
-    return module
+    return importlib.import_module(f"host_{name}")
 
 
 def layers(name: str, module: Any, device: str, rest: Callable[[], Any]) -> dict[str, float]:
@@ -93,6 +91,7 @@ def layers(name: str, module: Any, device: str, rest: Callable[[], Any]) -> dict
     ]
     params = {n: True if kind == "bool" else default for n, kind, default in facts.PARAMS}
     args, entry = (*inputs, *params.values()), ops.KERNELS[0]
+    facts.TABLE = (*facts.TABLE, {"sizes": sizes, "params": params, "kernel": 0, "seconds": 1e-5})  # as if judged
     found: dict[str, float] = {}
 
     def timed(what: str, call: Callable[[], Any]) -> None:
