@@ -49,8 +49,9 @@ class Step:
 
 
 PLAIN = ("plain Triton", "plain lazy")
-DECODE = ("16x64", "16x128", "16x32s6", "64x64s6", "64x128r")  # where another type has no list of its own
-TALL = ("roles", "roles128", "128x128p", "64x64")
+# Of the lists of bf16 products, for types that have none of their own:
+DECODE = ("16x64", "16x128", "16x32s6", "64x32s6", "64x64s6", "64x128r", "64x128s3")
+TALL = ("roles", "roles128", "stages4", "128x128", "64x64")
 PLANS = {
     "main": (
         Step("attention", only=("cuDNN", "FA2", *PLAIN), seed=True),
