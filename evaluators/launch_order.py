@@ -43,12 +43,15 @@ class Race(MemoryFault):
 @dataclass
 class _Marks:
     """Of one tensor's memory, a number for each `unit` bytes. writer: epoch of the last write, negative where it was an
-    atomic; reader: epoch of the first plain read; node: the last release. 0 is nothing, None nothing yet."""
+    atomic; reader: epoch of the first plain read, later: of the last one of another program; watcher: of the last
+    volatile one; node: the last release. 0 is nothing, None nothing yet."""
 
     size: int
     unit: int
     writer: NDArray | None = None
     reader: NDArray | None = None
+    later: NDArray | None = None
+    watcher: NDArray | None = None
     node: NDArray | None = None
     pending: list[tuple[NDArray, NDArray | None, int, int]] = field(default_factory=list)
     waiting: int = 0
@@ -56,7 +59,7 @@ class _Marks:
     def of(self, name: str, itemsize: int) -> NDArray:
         """By elements of that many bytes: [elements], or [elements, units]."""
         if itemsize < self.unit:
-            for known in ("writer", "reader", "node"):
+            for known in ("writer", "reader", "later", "watcher", "node"):
                 if (array := getattr(self, known)) is not None:
                     setattr(self, known, np.repeat(array, self.unit // itemsize))
             self.unit = itemsize
@@ -128,8 +131,10 @@ class Order:
         at, new = (index, values) if mask is None else (index[mask], values[mask])
         if len(self._programs) > 1:
             seen = [(marks.of("writer", itemsize)[at], "writes where program {} has written another value")]
-            if self._fold(marks):
-                seen.append((marks.of("reader", itemsize)[at], "writes what program {} has read"))
+            self._fold(marks)
+            for kind in ("reader", "later", "watcher"):
+                if getattr(marks, kind) is not None:
+                    seen.append((marks.of(kind, itemsize)[at], "writes what program {} has read"))
             if any(self._foreign(epochs).any() for epochs, _ in seen):
                 same = _alike(elements[at], new)
                 for epochs, said in seen:
@@ -154,9 +159,11 @@ class Order:
                 nodes[at] = node
         plain = np.maximum(marks.of("writer", itemsize)[at], 0)
         self._insist(plain, None, at, itemsize, "changes by an atomic what program {} has written by a plain store")
-        if self._fold(marks):
-            seen = marks.of("reader", itemsize)[at]
-            self._insist(seen, None, at, itemsize, "changes by an atomic what program {} has read plainly")
+        self._fold(marks)
+        for kind in ("reader", "later"):  # who watches it by volatile reads waits for just that
+            if getattr(marks, kind) is not None:
+                seen = marks.of(kind, itemsize)[at]
+                self._insist(seen, None, at, itemsize, "changes by an atomic what program {} has read plainly")
         marks.of("writer", itemsize)[at] = -self._epoch
         self._next_epoch()
 
@@ -172,6 +179,7 @@ class Order:
             before = [int(n) for n in np.unique(marks.of("node", itemsize)[at]) if n]
             self._nodes.append((0, [self._node, *before]))
             self._node, self._known = len(self._nodes) - 1, None
+        marks.of("watcher", itemsize)[at] = self._epoch
 
     def _count(self, atomic: bool = False) -> None:
         self._accesses[-1] += 1
@@ -216,13 +224,15 @@ class Order:
         seen = marks.of("reader", itemsize)
         there = seen[at]
         seen[at] = np.where(there == 0, epoch, there)
+        if (again := there != 0).any():
+            last = marks.of("later", itemsize)
+            last[at] = np.where(again, epoch, last[at])
 
-    def _fold(self, marks: _Marks) -> bool:
-        """Reads become marks: from now on it matters whose they were. Whether there are any."""
+    def _fold(self, marks: _Marks) -> None:
+        """Reads become marks: from now on it matters whose they were."""
         for index, mask, itemsize, epoch in marks.pending:
             self._note(marks, index, mask, itemsize, epoch)
         marks.pending, marks.waiting = [], 0
-        return marks.reader is not None
 
     def _foreign(self, epochs: NDArray) -> NDArray:
         """Which are other programs' than the one that runs."""

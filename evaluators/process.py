@@ -427,10 +427,20 @@ _HELD = ("VmRSS:", "VmPTE:", "VmSwap:")  # what lies in memory, what the system 
 
 
 def held(pid: int) -> int:
-    """Bytes of memory that one process holds; 0 where the system does not say."""
+    """Bytes of memory that one process holds; 0 where the system does not say. Where its first thread has ended while
+    others go on, only theirs tell."""
     try:
-        with open(f"/proc/{pid}/status") as status:
-            rows = [line.split() for line in status if line.startswith(_HELD)]
-        return sum(int(row[1]) for row in rows) << 10
+        size = _held(f"/proc/{pid}/status")
+        if not size:
+            size = max(
+                (_held(f"/proc/{pid}/task/{thread}/status") for thread in os.listdir(f"/proc/{pid}/task")), default=0
+            )
+        return size
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def _held(file: str) -> int:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(file) as status:
+        return sum(int(line.split()[1]) for line in status if line.startswith(_HELD)) << 10
+    return 0

@@ -50,6 +50,8 @@ class _Call:
     reused: bool = False  # an output of a call before was overwritten
     answers: tuple[bytes, ...] = ()  # the outputs, as they were returned
     long: bool = False  # one axis is far longer than in any check
+    limit: float = math.inf  # seconds, where it is to be shorter than the case's
+    spent: float = 0.0  # seconds that its process was charged with
     planted: bool = False  # so that sums in less than float32 show; see `narrow_sums`
     fault: Status = Status.INCORRECT  # what it is where there are reasons
 
@@ -154,7 +156,9 @@ def _returned(case: _Case, session: Session, call: _Call, ghost: bool = False) -
     sizes = extents(algorithm, call.workload)
     most = _ROOM + 16 * sum(math.prod(sizes[a] for a in t.axes or ()) for t in algorithm.outputs)
     asked |= {"inplace": sorted(case.target.inplace.values()), "ghost": ghost, "most": most}
-    reply = session.call("raw_run", asked, blobs, case.timeout, most)
+    before = session.charged
+    reply = session.call("raw_run", asked, blobs, min(case.timeout, call.limit), most)
+    call.spent = session.charged - before
     try:
         return _Facts.read(reply)
     except (LookupError, TypeError, ValueError, ArithmeticError):

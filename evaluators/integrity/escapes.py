@@ -31,6 +31,7 @@ def attempts(level: sandbox.Level, home: Path) -> Iterator[tuple[str, str, Calla
         yield files, "reads its parent's memory", lambda: Path(f"/proc/{os.getppid()}/mem").read_bytes()
         yield files, "reads its parent's environment", lambda: Path(f"/proc/{os.getppid()}/environ").read_bytes()
         yield "seccomp", "changes modes outside of its folder", lambda: os.chmod(home.parent, 0o700)
+        yield "seccomp", "empties a file that it may only read", lambda: os.open(_copy(home), os.O_RDONLY | os.O_TRUNC)
         yield "seccomp", "opens a socket", socket.socket
         yield "seccomp", "starts a process", lambda: os.fork() or os._exit(0)
         yield "seccomp", "becomes another program", lambda: os.execv("/bin/true", ["true"])
@@ -46,6 +47,13 @@ def attempts(level: sandbox.Level, home: Path) -> Iterator[tuple[str, str, Calla
     yield "limits", "raises its limits", _raise_limits
     yield "privileges", "gains new ones", _gain
     yield "privileges", "has a capability", _capable
+
+
+def _copy(home: Path) -> Path:
+    """A file of its own stands for those of others: were it emptied, nothing is lost."""
+    path = home / "kept"
+    path.write_text("kept")
+    return path
 
 
 def _shared() -> int:

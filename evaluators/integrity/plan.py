@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from contextlib import suppress
 from dataclasses import replace
 
@@ -30,6 +31,7 @@ from evaluators.target import Target, TargetError, Workload
 _LONGER, _MUCH_LONGER = 8, 200  # times the longest of the checks: what one axis of a long call is; before a promotion
 _FLOPS, _VALUES = 2e8, 1 << 22  # of a long call's right answer; so many times as much before a promotion:
 _MORE = 4
+_PATIENCE, _AT_LEAST = 20.0, 5.0  # times what a long call should take; seconds
 
 
 def _plan(case: _Case) -> None:
@@ -171,3 +173,16 @@ def _takes_long(case: _Case, workload: Workload) -> bool:
     more = _MORE if case.thorough else 1
     flops = work(case.program, workload.sizes, workload.params).total_flops
     return values > more * _VALUES or flops > more * _FLOPS
+
+
+def long_limit(case: _Case) -> float:
+    """Seconds for a long call: many times what the calls before it took for each operation and value, so that one that
+    hangs where things are long does not hold the judge up for long."""
+
+    def size(call: _Call) -> float:
+        flops = work(case.program, call.workload.sizes, call.workload.params).total_flops
+        return 1.0 + flops + sum(x.size for x in call.inputs.values())
+
+    rates = [call.spent / size(call) for call in case.calls if call.made and not call.long]
+    longest = max((size(call) for call in case.calls if call.long), default=0.0)
+    return max(_AT_LEAST, _PATIENCE * statistics.median(rates) * longest) if rates else math.inf

@@ -28,7 +28,7 @@ from evaluators.gates import Rejected
 from evaluators.inputs import generator
 from evaluators.integrity import rules, sandbox
 from evaluators.integrity.calls import _Call, _Case, _later, _one, _started
-from evaluators.integrity.plan import _plan
+from evaluators.integrity.plan import _plan, long_limit
 from evaluators.integrity.proving import OWN_CLOCK, PROVED, _ghost, _told, _whose_work, _without_kernels
 from evaluators.integrity.tripwires import tripwires
 from evaluators.judge import environment
@@ -123,10 +123,14 @@ class RawEvaluator:
             except (OSError, MemoryError, ImportError) as trouble:
                 return evaluation(Status.UNAVAILABLE, f"{name}: {type(trouble).__name__}: {trouble}")
             found.append(_result(name, True, "", evidence, began))
+        unasked = case.facts.get("unasked", "")
+        if unasked:
+            unasked = f"not asked: a call at {unasked}, as long as public sizes are, takes too long without a device"
         if self.promotable:
-            return evaluation(Status.OK)
+            return evaluation(Status.OK, unasked)
         weak = f"judged in a sandbox of level {self.level}, below {self.accept}: kept out of promotion"
-        return evaluation(Status.OK, f"{weak} (--accept-sandbox {self.level} accepts it)")
+        weak += f" (--accept-sandbox {self.level} accepts it)"
+        return evaluation(Status.OK, f"{unasked}; {weak}" if unasked else weak)
 
     _mode: ClassVar[Literal["measured", "none"]] = "none"
     _processes: ClassVar[int] = 2  # that a judgement takes: the candidate's, its steps played
@@ -285,6 +289,8 @@ def _play(case: _Case, pool: WorkerPool) -> None:
             try:
                 if session.charged > _CALLS_TIME * case.timeout:
                     raise Timeout(f"the calls took more than {_CALLS_TIME * case.timeout:g} s together")
+                if call.long:
+                    call.limit = long_limit(case)
                 call.reasons, call.made = _one(case, session, call, case.facts), True
             except Timeout:
                 if not call.long or keeps:

@@ -291,6 +291,7 @@ _DENIED = (
     *(323, 206, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442),
 )
 _CLONE, _CLONE3, _TGKILL, _PRLIMIT, _PRCTL, _CLONE_THREAD = 56, 435, 234, 302, 157, 0x10000
+_OPEN, _OPENAT, _OPENAT2, _ACCESS, _TRUNC = 2, 257, 437, 3, 0o1000
 _NEWER = 469  # and all that the filter does not know, as if the kernel had none of them
 # What fcntl and ioctl may be asked for: descriptors, their flags, locks, sizes; whether a file is a terminal. Others
 # have a file send signals to any process (F_SETOWN), hold up whoever opens it (F_SETLEASE), watch folders (F_NOTIFY),
@@ -303,7 +304,7 @@ _COMMANDS = (
 
 def _program(own: int) -> Iterator[tuple[int, int, int, int]]:
     """The filter, as classic BPF: (code, jump if true, jump if false, constant)."""
-    load, equal, at_least, tested, give = 0x20, 0x15, 0x35, 0x45, 0x06
+    load, equal, at_least, tested, masked, give = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
     yield load, 0, 0, 4
     yield equal, 1, 0, _AUDIT_X86_64
     yield give, 0, 0, _KILL
@@ -327,6 +328,16 @@ def _program(own: int) -> Iterator[tuple[int, int, int, int]]:
         yield test, 0, 1, constant
         yield give, 0, 0, _ALLOW
         yield give, 0, 0, _ERRNO | _EPERM
+    yield equal, 0, 1, _OPENAT2  # its flags lie in memory; libc then takes openat
+    yield give, 0, 0, _ERRNO | _ENOSYS
+    # O_RDONLY | O_TRUNC empties a file that may only be read: Landlock before its third version lets it.
+    for number, flags in ((_OPEN, 24), (_OPENAT, 32)):
+        yield equal, 0, 5, number
+        yield load, 0, 0, flags
+        yield masked, 0, 0, _ACCESS | _TRUNC
+        yield equal, 0, 1, _TRUNC
+        yield give, 0, 0, _ERRNO | _EPERM
+        yield give, 0, 0, _ALLOW
     for number, commands in _COMMANDS:
         yield equal, 0, len(commands) + 3, number
         yield load, 0, 0, 24

@@ -76,6 +76,30 @@ def test_what_another_program_read_is_not_changed():
     launch.write(0.0, 1)  # it is that already
 
 
+def test_a_second_reader_is_not_forgotten():
+    launch = Launch()
+    launch.program(0)
+    launch.read(3)
+    launch.signal()
+    launch.program(1)
+    launch.read(3)
+    launch.program(2)
+    launch.signal()  # it knows of the first reader
+    with raced(r"writes what program \(1, 0, 0\) has read"):
+        launch.write(1.0, 3)
+
+
+def test_a_volatile_read_is_a_read_for_who_writes_plainly():
+    launch = Launch()
+    launch.program(0)
+    launch.read(3, access="volatile")
+    launch.program(1)
+    with raced(r"writes what program \(0, 0, 0\) has read"):
+        launch.write(1.0, 3)
+    launch.atomic(0, of=launch.data)
+    launch.atomic(3, of=launch.data)  # whoever waits by volatile reads waits for that
+
+
 def test_masked_places_and_bytes_of_other_sizes_are_told_apart():
     launch = Launch()
     launch.program(0)

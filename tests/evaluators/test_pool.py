@@ -18,7 +18,7 @@ from evaluators import pool as pool_module
 from evaluators import process
 from evaluators.evaluation import Status
 from evaluators.pool import Crash, OutOfMemory, TaskError, Timeout, Unavailable, WorkerPool
-from evaluators.process import descendants
+from evaluators.process import descendants, held
 
 if sys.platform != "linux":
     pytest.skip("worker processes need Linux", allow_module_level=True)
@@ -335,3 +335,25 @@ def test_no_orphan_when_the_parent_is_killed(tmp_path):
     with WorkerPool(1, extra=DOUBLES) as pool:  # the next pool clears away what is left
         pool.warm(["plain"], wait=True)
     assert not left[0].exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_memory_is_counted_where_the_first_thread_has_ended():
+    code = """
+import ctypes, sys, threading
+held = bytearray(64 << 20)
+threading.Thread(target=sys.stdin.read).start()
+sys.stdout.write("ready")
+sys.stdout.flush()
+ctypes.CDLL(None).syscall(60, 0)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.read(5) == b"ready"
+            for _ in range(200):
+                if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                    break
+                time.sleep(0.02)
+            assert held(process.pid) >= 64 << 20
+        finally:
+            process.kill()
