@@ -30,9 +30,12 @@ from trusted_arm import Trusted
 
 from dsl.hardware import hardware
 from evaluators.integrity import corpus, timed_calls
+from evaluators.integrity.calls import right
 from evaluators.integrity.corpus import Item
+from evaluators.integrity.narrow_sums import recipes
 from evaluators.integrity.raw_device import RawDeviceEvaluator
 from evaluators.judge import environment
+from evaluators.loading import complete, seed_program
 from evaluators.target import Target, Workload
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "integrity"
@@ -190,6 +193,18 @@ def judged(
     }
 
 
+def once(items: list[Item]) -> dict[str, float]:
+    """Seconds of what a judge finds out about a target at its first candidate, so that no candidate is charged."""
+    found: dict[str, float] = {}
+    for item in items:
+        if item.target not in found:
+            began = time.monotonic()
+            job = complete(item.job)
+            recipes(job, seed_program(job), right)
+            found[item.target] = round(time.monotonic() - began, 2)
+    return found
+
+
 def failed(item: Item, error: Exception) -> dict[str, Any]:
     """The row of a candidate that nothing was learned of."""
     message = f"{type(error).__name__}: {error}"[:300]
@@ -230,11 +245,13 @@ def main() -> None:
         timed_calls.MANY = 2  # the interpreter takes its time
     rounds, most = (2, 120.0) if given.simulate else (6, 40.0)
     with RawDeviceEvaluator(chip, sizes=1, rounds=rounds, simulate=given.simulate, run_timeout=most) as judge:
+        judge._pool.warm((judge._kind,))
+        items = chosen(given.only)
+        record["once"] = once(items)
         judge._pool.warm((judge._kind,), wait=True)
         judge._pool.prepare(judge._kind, judge._processes)
         record["asked"] = {"only": given.only, "seconds": given.seconds, "beside": given.beside}
         record["environment"] = {**environment(chip), **judge._more()}
-        items = chosen(given.only)
         waiting: dict[str, Trusted | None] = {}
 
         def start(place: int) -> None:
