@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +44,11 @@ def exported(
     from avo.export.package import LICENCE
     from evaluators.loading import complete
 
-    table = _benchmark(bench) if bench is not None else None
     found = find_all(names, archive)
+    _for_files(found, {"--bench": bench, "--target": target, "--hw": hw, "--workload": workloads or None})
+    if licence is not None and not re.fullmatch(r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*", licence):
+        raise UserMistake(f"--licence {licence!r}: an SPDX name, such as MIT or Apache-2.0 OR MIT")
+    table = _benchmark(bench) if bench is not None else None
     variants: list[Variant] = []
     job: Target | None = None
     for one in found:
@@ -77,6 +81,21 @@ def exported(
         licence=licence or LICENCE,
     )
     return package, variants
+
+
+def _for_files(found: Sequence[Named], given: Mapping[str, Any]) -> None:
+    """Raises UserMistake for an option of program files where none of them is one, or where a table answers it: a
+    kernel for another chip than the person named would come of it."""
+    named = [option for option, value in given.items() if value is not None]
+    files = [one.name for one in found if one.candidate is None]
+    if named and found and not files:
+        raise UserMistake(
+            f"{found[0].name} is a candidate: target, chip, sizes and verdict are its run's, and {named[0]} is for "
+            "program files. `avo show ID --program > FILE.avo` makes one, which is then judged for what you name"
+        )
+    beside = [option for option in named if option in ("--hw", "--workload")]
+    if given["--bench"] is not None and beside:
+        raise UserMistake(f"chip and sizes are those of the table that --bench names; {beside[0]} cannot change them")
 
 
 def callable_of(name: str, archive: str | None = None) -> tuple[Callable[..., Any], Variant, Hardware]:

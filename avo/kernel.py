@@ -32,7 +32,7 @@ def load(
     Raises UserMistake for a missing file or an unknown chip, dsl.diagnostics.ProgramError for what is wrong with it,
     archive.errors.ArchiveError for a candidate that is not there.
     """
-    from avo import plugins
+    from avo import choosing
     from avo.files import read_program
     from dsl.check import errors
     from dsl.diagnostics import ProgramError
@@ -44,7 +44,7 @@ def load(
             raise UserMistake(f"{given} is a candidate, which brings its run's chip: leave hw out")
         return _exported(given, None if archive is None else os.fspath(archive))
     hw = "b200" if hw is None else hw
-    chip = plugins.load("hardware", hw) if isinstance(hw, str) else hw
+    chip = choosing.chip(hw) if isinstance(hw, str) else hw
     if "\n" in given:
         text, name, program = given, "<program>", parse(given)
     else:

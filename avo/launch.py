@@ -398,14 +398,34 @@ def _taken(config: RunConfig) -> dict[str, Any]:
 
 def _target(config: RunConfig, given: str | Target | None) -> Target:
     from evaluators.loading import ready
+    from evaluators.target import TargetError
 
     job = plugins.load("target", config.target) if given is None or isinstance(given, str) else given
-    if config.program is not None and config.language == "avo":
-        from avo.files import read_program
+    if config.program is None or config.language != "avo":
+        return ready(workloads.retarget(job, config.workloads.values()))
+    job = dataclasses.replace(job, seed=_seed(config.program, job))
+    try:
+        return ready(workloads.retarget(job, config.workloads.values()))
+    except TargetError as error:
+        raise TargetError(f"{error}\nthe seed program is that of {config.program}") from None
 
-        text, _ = read_program(config.program)
-        job = dataclasses.replace(job, seed=text)
-    return ready(workloads.retarget(job, config.workloads.values()))
+
+def _seed(path: str, job: Target) -> str:
+    """The text of a program to start from. Raises UserMistake where it is wrong, or one of another job."""
+    from avo.files import read_program
+    from dsl.check import errors
+    from evaluators.contract import breaches
+    from evaluators.loading import seed_program
+
+    text, program = read_program(path)
+    if wrong := errors(program):
+        raise UserMistake("the program to start from is wrong\n" + "\n".join(d.render(text, path) for d in wrong))
+    if other := breaches(seed_program(job).algorithm, program.algorithm, "all"):
+        raise UserMistake(
+            f"{path} is no program for {job.name}, whose inputs, outputs and params it has to have\n"
+            + "\n".join(d.render(text, path) for d in other)
+        )
+    return text
 
 
 def _record(store: Archive, run: int | None) -> int:

@@ -85,8 +85,8 @@ def again_file(path: Path, hardware: Hardware | None = None) -> Comparison:
     from avo.programs import named as name_of
     from evaluators.loading import complete
 
-    facts = _facts(path.with_suffix(".json"))
     named = find(str(path))
+    facts = _facts(path.with_suffix(".json"))
     digest = name_of(named.text)[0]
     if facts.get("digest", digest) != digest:
         told = f"{path.with_suffix('.json').name} is about program {facts['digest']!s:.16}; this one is {digest}"
@@ -112,7 +112,7 @@ def _judge(
         try:
             matching(local_devices(), chip)
         except NoDevice as error:
-            raise HarnessUnavailable(f"{named.name} was measured, and {error}") from None
+            raise HarnessUnavailable(f"{named.name} was measured, and {error.measuring}") from None
     judge = plugins.create("evaluator", evaluator, {"jobs": 1, "seed": seed, "hardware": chip}, options)
     try:
         return evaluation_of(judge, judge.evaluate(named.text, target, chip))
@@ -123,6 +123,11 @@ def _judge(
 def _facts(path: Path) -> dict[str, Any]:
     from avo.files import read_text
 
+    if not path.is_file():
+        raise UserMistake(
+            f"there is no {path.name} beside the program: a champion is held against its measurements there, as "
+            "configs/champions has them. `avo eval FILE --target T --hw X` judges a program that has none"
+        )
     try:
         facts = json.loads(read_text(str(path)))
         known = {"target", "hardware", "mode", "workloads"} <= set(facts) and facts["mode"] == "measured"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -70,6 +70,13 @@ class Row(_Frozen):
     def outcome(self, arm: str) -> Outcome | None:
         return next((o for o in self.outcomes if o.arm == arm), None)
 
+    def speed(self, arm: str, over: str | None = None) -> Interval | None:
+        """Of one arm over the best baseline, or over another arm; None where that gave a wrong answer, for no time of
+        such a one is worth comparing with, or where either was not timed."""
+        if over is not None and ((other := self.outcome(over)) is None or other.reason):
+            return None
+        return speed_between(self.measurement, arm, over or self.best_baseline)
+
 
 class Benchmark(_Frozen):
     """Everything of one run of `avo bench`, raw samples included. Ratios of speeds: above 1 is faster."""
@@ -89,19 +96,18 @@ class Benchmark(_Frozen):
     warnings: tuple[str, ...] = ()
 
     def speed(self, arm: str, over: str | None = None) -> Interval | None:
-        """Geometric mean over the workloads where both ran, over the best baseline of each, or over one arm."""
+        """Geometric mean over the workloads where both were right, over the best baseline of each, or over one arm."""
         found = []
         for row in self.rows:
-            other = row.best_baseline if over is None else over
-            one = speed_between(row.measurement, arm, other)
+            one = row.speed(arm, over)
             outcome = row.outcome(arm)
             if one is not None and outcome is not None and not outcome.reason:
                 found.append(one)
         return mean_of(found)
 
-    def best_programs(self) -> list[tuple[Row, Outcome]]:
-        """For each workload its fastest correct program: what an export dispatches to."""
-        programs = {a.name for a in self.arms if a.kind == "program"}
+    def best_programs(self, among: Collection[str] | None = None) -> list[tuple[Row, Outcome]]:
+        """For each workload its fastest correct program, of these or of all with the seed."""
+        programs = {a.name for a in self.arms if a.kind == "program" and (among is None or a.name in among)}
         found = []
         for row in self.rows:
             good = [o for o in row.outcomes if o.arm in programs and o.seconds and not o.reason]
@@ -109,15 +115,16 @@ class Benchmark(_Frozen):
                 found.append((row, min(good, key=lambda o: o.seconds or math.inf)))
         return found
 
-    def dispatched(self, over: str | None = None) -> Interval | None:
+    def dispatched(self, over: str | None = None, among: Collection[str] | None = None) -> Interval | None:
         """Geometric mean of the best program of each workload over the best baseline, or over one arm.
 
-        None where a workload has no correct program, or none has a baseline: half a table has no mean.
+        among: names of the programs that count, all with the seed where it is None. None where a workload has no
+        correct program, or no baseline that is right: half a table has no mean.
         """
-        chosen = self.best_programs()
+        chosen = self.best_programs(among)
         if len(chosen) < len(self.rows):
             return None
-        speeds = [speed_between(row.measurement, o.arm, over or row.best_baseline) for row, o in chosen]
+        speeds = [row.speed(o.arm, over) for row, o in chosen]
         known = [s for s in speeds if s is not None]
         return mean_of(known) if len(known) == len(self.rows) else None
 

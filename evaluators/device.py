@@ -77,9 +77,17 @@ class DeviceFacts(BaseModel):
 
 
 class NoDevice(Exception):
-    """The chip that a person asked for is not the one that is here; the message says how to go on."""
+    """The chip that a person asked for is not the one that is here; the message says how to go on.
+
+    predict: the end of the message that names the way without a device; `measuring` is the message without it, for
+    verbs that only measure.
+    """
 
     for_people = True
+
+    def __init__(self, measuring: str, predict: str = "") -> None:
+        super().__init__(measuring + predict)
+        self.measuring = measuring
 
 
 def local_devices() -> list[DeviceFacts]:
@@ -213,14 +221,14 @@ def matching(devices: list[DeviceFacts], hardware: Hardware) -> list[DeviceFacts
     """The devices that are this chip. Raises NoDevice where none is, or where one is cut up."""
     mine = [d for d in devices if (chip := chip_of(d)) is not None and chip.name == hardware.name]
     if not mine:
-        raise NoDevice(_elsewhere(devices, hardware))
+        raise _elsewhere(devices, hardware)
     if cut := [d for d in mine if cut_up(d, hardware)]:
         first = cut[0]
         whole, mask = _WHOLE[hardware.vendor]
         raise NoDevice(
             f"{first.name} (device {first.index}) is cut up by {cut_up(first, hardware)}: a slice has other peaks than "
-            f"{hardware.name}. {whole}, choose another device with {mask}, or predict: "
-            f"--hw {hardware.name} --evaluator predicted"
+            f"{hardware.name}. {whole}, choose another device with {mask}",
+            f", or predict: --hw {hardware.name} --evaluator predicted",
         )
     return mine
 
@@ -241,13 +249,17 @@ def automatic(devices: list[DeviceFacts]) -> Hardware:
     return known[0]
 
 
-def _elsewhere(devices: list[DeviceFacts], hardware: Hardware) -> str:
+def _elsewhere(devices: list[DeviceFacts], hardware: Hardware) -> NoDevice:
     if not devices:
-        return f"no {hardware.name} is here, so nothing can be measured; --evaluator predicted predicts its times"
+        return NoDevice(
+            f"no {hardware.name} is here, so nothing can be measured", "; --evaluator predicted predicts its times"
+        )
     here = ", ".join(dict.fromkeys(d.name for d in devices))
     known = list(dict.fromkeys(chip.name for d in devices if (chip := chip_of(d)) is not None))
-    measure = f"measure here with --hw {known[0]}, or " if known else ""
-    return f"the device here is {here}, not {hardware.name}: {measure}predict with --evaluator predicted"
+    other = f"the device here is {here}, not {hardware.name}"
+    if not known:
+        return NoDevice(other, ": predict with --evaluator predicted")
+    return NoDevice(f"{other}: measure here with --hw {known[0]}", ", or predict with --evaluator predicted")
 
 
 # -- who may use it ------------------------------------------------------------------------------------------------

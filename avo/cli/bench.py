@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ import typer
 from avo.cli.options import ArchiveOption, JsonOption, WorkloadOption
 
 if TYPE_CHECKING:
+    from avo.candidates import Named
     from dsl.hardware import Hardware
     from evaluators.benchmark import Entry
     from evaluators.benchmark_result import Benchmark
@@ -60,6 +63,7 @@ def bench(
     """
     from avo import choosing
     from avo.benchmark_page import markdown
+    from avo.candidates import find_all
     from avo.cli.console import say, show_json, warn
     from avo.compiling import require_torch, require_triton
     from avo.errors import HarnessUnavailable, UserMistake
@@ -68,26 +72,33 @@ def bench(
     from evaluators import benchmark
     from evaluators.device import NoDevice, local_devices, matching
 
-    try:
-        if hw == choosing.AUTO and not local_devices():
-            raise NoDevice("no GPU was found here, and times of `avo bench` are measured, never predicted")
-        chip = choosing.chip(hw)
-        if not chip.claims_speed:
-            raise UserMistake(f"{chip.name} makes no speed claim; name a chip that is here")
-        matching(local_devices(), chip)
-        require_torch("measuring")
-        require_triton("measuring")
-        found = job(target, workload or [])
-        entries = _entries(found, chip, programs or [], baseline or [], skip or [], archive)
-        names = [e.arm.name for e in entries]
-        if against is not None and against not in names:
-            raise UserMistake(f"--against {against}: no such arm; there are {', '.join(names)}")
-        began = time.monotonic()
+    if fail_below is not None and not (programs and 0 < fail_below < math.inf):
+        raise UserMistake(
+            "--fail-below judges programs: name one"
+            if not programs
+            else f"--fail-below is a ratio of speeds above 0, as 0.97; got {fail_below:g}"
+        )
+    try:  # what a person got wrong is told on any machine, before a device is asked for
+        found, wanted = job(target, workload or []), find_all(programs or [], archive)
+        functions = [_function(given) for given in baseline or []]
         stem = None
         if output is not None:
             stem = output.with_suffix("") if output.suffix in (".json", ".md") else output
             for suffix in (".json", ".md"):
                 refuse_existing(stem.with_suffix(suffix), force)
+        if hw == choosing.AUTO and not local_devices():
+            raise NoDevice("no GPU was found here, and times of `avo bench` are measured, never predicted")
+        chip = choosing.chip(hw)
+        if not chip.claims_speed:
+            raise UserMistake(f"{chip.name} makes no speed claim; name a chip that is here")
+        entries = _entries(found, chip, wanted, functions, skip or [])
+        names = [e.arm.name for e in entries]
+        if against is not None and against not in names:
+            raise UserMistake(f"--against {against}: no such arm; there are {', '.join(names)}")
+        matching(local_devices(), chip)
+        require_torch("measuring")
+        require_triton("measuring")
+        began = time.monotonic()
 
         def watch(so_far: Benchmark) -> None:
             row = so_far.rows[-1]
@@ -101,7 +112,7 @@ def bench(
             result = card.run(found, entries, rounds=rounds, watch=watch)
     except NoDevice as error:
         raise HarnessUnavailable(
-            f"{str(error).partition(';')[0]}. `avo eval` and `avo evolve` predict times without a GPU; "
+            f"{error.measuring}. `avo eval` and `avo evolve` predict times without a GPU; "
             "`avo doctor` says what is here"
         ) from None
     if stem is not None:
@@ -114,34 +125,46 @@ def bench(
     _leave(result, fail_below, against)
 
 
+def _function(given: str) -> Entry:
+    """A function of the person's as an arm."""
+    from avo.errors import UserMistake
+    from evaluators.benchmark import Entry
+    from evaluators.benchmark_result import Arm
+
+    module, colon, attribute = given.rpartition(":")
+    if not colon or not module or not attribute.isidentifier():
+        raise UserMistake(f"--baseline wants module:FUNCTION or file.py:FUNCTION, got '{given}'")
+    if module.endswith(".py"):
+        if not Path(module).is_file():
+            raise UserMistake(f"--baseline {given}: no such file: {module}")
+        module = str(Path(module).resolve())
+    return Entry(Arm(name=given, kind="function", about="your own"), module=module)
+
+
 def _entries(
-    target: Target, chip: Hardware, programs: list[str], functions: list[str], skip: list[str], archive: str | None
+    target: Target, chip: Hardware, programs: Sequence[Named], functions: Sequence[Entry], skip: Sequence[str]
 ) -> list[Entry]:
     """All arms in the order of the table: programs, the seed, a person's own functions, libraries, limits."""
-    from avo.candidates import find_all
     from avo.errors import UserMistake
+    from dsl.diagnostics import ProgramError
     from dsl.parser import parse
     from evaluators import baselines
     from evaluators.benchmark import Entry, program_entry
     from evaluators.benchmark_result import Arm
+    from evaluators.contract import breaches
 
+    known = baselines.of(target.name)
     found: list[Entry] = []
-    for one in find_all(programs, archive):
-        taken = {e.arm.name for e in found}
+    taken = {"seed", *(b.name for b in known), *(e.arm.name for e in functions)}  # a file may be called so
+    for one in programs:
         name = one.name if one.name not in taken else f"{one.name} ({len(found) + 1})"
+        taken.add(name)
+        if other := breaches(parse(target.seed).algorithm, one.program.algorithm, "all"):
+            raise ProgramError(other, one.text, name)
         found.append(program_entry(name, one.text, one.program, target, chip))
     if "seed" not in skip:
         found.append(program_entry("seed", target.seed, parse(target.seed), target, chip))
-    for given in functions:
-        module, colon, attribute = given.rpartition(":")
-        if not colon or not module or not attribute.isidentifier():
-            raise UserMistake(f"--baseline wants module:FUNCTION or file.py:FUNCTION, got '{given}'")
-        if module.endswith(".py"):
-            if not Path(module).is_file():
-                raise UserMistake(f"--baseline {given}: no such file: {module}")
-            module = str(Path(module).resolve())
-        found.append(Entry(Arm(name=given, kind="function", about="your own"), module=module))
-    known = baselines.of(target.name)
+    found += functions
     found += [Entry(Arm(name=b.name, kind=b.role, about=b.about)) for b in known if b.name not in skip]
     strange = [s for s in skip if s != "seed" and s not in {b.name for b in known}]
     if strange:
@@ -191,7 +214,8 @@ def page(result: Benchmark, against: str | None = None) -> str:
 
 
 def _leave(result: Benchmark, fail_below: float | None, against: str | None) -> None:
-    """Exits with 1 where a named program is wrong, or where all programs together miss --fail-below beyond noise."""
+    """Exits with 1 where a named program is wrong, or where the named ones together miss --fail-below beyond noise,
+    or cannot be held against the baseline that a person brought."""
     from avo.cli.console import warn
 
     named = [a.name for a in result.arms if a.kind == "program" and a.name != "seed"]
@@ -200,9 +224,13 @@ def _leave(result: Benchmark, fail_below: float | None, against: str | None) -> 
         raise typer.Exit(1)
     if fail_below is None:
         return
-    speed = result.dispatched(against)
+    own = {a.name for a in result.arms if a.kind == "function"}
+    if lost := [o for row in result.rows for o in row.outcomes if o.arm in own and o.reason]:
+        warn(f"--fail-below: nothing can be said beside your {lost[0].arm}: {lost[0].reason}")
+        raise typer.Exit(1)
+    speed = result.dispatched(against, among=named)
     if speed is None:
-        warn("--fail-below: there is no ratio, for a workload has no right program or no baseline")
+        warn("--fail-below: there is no ratio, for a workload has no right program or no right baseline")
         raise typer.Exit(1)
     if speed.high < fail_below:
         warn(f"--fail-below {fail_below:g}: {speed.value:.3f} [{speed.low:.3f}, {speed.high:.3f}] is below it")

@@ -20,7 +20,9 @@ def evaluate(
         str | None,
         typer.Option(help="The job: a name, module:NAME or a file. [default: attention]", metavar="TARGET"),
     ] = None,
-    hw: Annotated[str, typer.Option(help="The chip; cpu judges correctness alone.", metavar="CHIP")] = "b200",
+    hw: Annotated[
+        str, typer.Option(help="The chip; auto: the one that is here; cpu judges correctness alone.", metavar="CHIP")
+    ] = "b200",
     workload: WorkloadOption = None,
     evaluator: Annotated[
         str, typer.Option(help="Another judge: a name, module:Class or file.py.", metavar="EVALUATOR")

@@ -39,7 +39,9 @@ def evolve(
             metavar="A,B,C",
         ),
     ] = None,
-    hw: Annotated[str | None, typer.Option(help="The chip. [default: b200]", metavar="CHIP")] = None,
+    hw: Annotated[
+        str | None, typer.Option(help="The chip; auto: the one that is here. [default: b200]", metavar="CHIP")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Proposals to make. [default: 48]", metavar="N")] = None,
     minutes: Annotated[
         float | None, typer.Option(help="Time to use; without --steps the only limit.", metavar="MINUTES")
@@ -372,6 +374,17 @@ def _expected(config: RunConfig) -> str:
     return f"about {duration(max(30, round(seconds, -1)))} for the built-in judge on this machine"
 
 
+def _unranked(run: Run) -> str:
+    """Why a run has no best program."""
+    from evaluators.evaluation import Status
+
+    right = sum(c.status is Status.OK for c in run.archive.candidates(run.id, text=False))
+    if not right:
+        return "no candidate was accepted yet"
+    judged = len(run.archive.candidates(run.id, text=False))
+    return f"{right} of {counted(judged, 'candidate')} passed every gate; without times none of them is the best"
+
+
 def _conclude(run: Run) -> None:
     """The end: the best program, its times, what changed from the seed, the report, what to do next."""
     from avo.cli.console import entry, paint, say, tame
@@ -385,7 +398,7 @@ def _conclude(run: Run) -> None:
     best, evaluation = run.best, run.evaluation
     seed = run.archive.candidates(run.id, ks=[0])
     if best is None or evaluation is None:
-        say("no candidate was accepted yet")
+        say(_unranked(run))
     else:
         say(f"\nbest program: proposal {best.k}, {best.digest}\n\n{tame(best.text.rstrip())}\n")
         for line in verdict(evaluation, gates=False):

@@ -22,7 +22,7 @@ def grammar(
 
     Example: avo grammar --format gbnf --for attention.avo --hw b200
     """
-    from avo import plugins
+    from avo import choosing
     from avo.cli.console import show_json
     from avo.errors import UserMistake, unknown
     from avo.files import read_program
@@ -38,7 +38,7 @@ def grammar(
     if file is None or hw is None:
         text = whole(form)
     else:
-        chip = plugins.load("hardware", hw)
+        chip = choosing.chip(hw)
         source, program = read_program(file)
         wrong = errors(program)
         if wrong:

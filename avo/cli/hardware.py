@@ -19,11 +19,11 @@ def hardware(
 
     Example: avo hardware b200
     """
-    from avo import plugins
+    from avo import choosing, plugins
     from avo.cli.console import amount, say, show_json, table, warn
 
     if chip is not None:
-        facts = as_dict(plugins.load("hardware", chip))
+        facts = as_dict(choosing.chip(chip))
         if as_json:
             show_json(facts)
             return

@@ -80,7 +80,7 @@ def _import(
     as_json: bool,
 ) -> int:
     """The exit code."""
-    from avo import plugins
+    from avo import choosing
     from avo.cli.console import say, show_json, warn
     from avo.errors import HarnessUnavailable
     from avo.files import refuse_existing, write_text
@@ -92,7 +92,7 @@ def _import(
     from evaluators.loading import ready
     from evaluators.target import TargetError
 
-    chip = plugins.load("hardware", hw)
+    chip = choosing.chip(hw)
     for written in (output, target):
         refuse_existing(written, force)
     try:

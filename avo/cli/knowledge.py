@@ -22,13 +22,13 @@ def knowledge(
 
     Example: avo knowledge "lazy rescale" --hw h200
     """
-    from avo import plugins
+    from avo import choosing, plugins
     from avo.cli.console import say, show_json, table, tame
     from avo.errors import UserMistake
     from avo.knowledge import pages, search
 
     found = pages(tuple(folder or ()))
-    chip = plugins.load("hardware", hw) if hw else None
+    chip = choosing.chip(hw) if hw else None
     if query is not None:
         named = [p for p in found if p.name == query]
         chips = [chip] if chip else [plugins.load("hardware", n) for n in ("h200", "mi300x")]

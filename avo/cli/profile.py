@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from evaluators.profiling import Profile
 
 
+_INSTEAD = (
+    "a profile is of a device. `avo show` has the machine code's evidence and the predicted limiter of each size, "
+    "`avo sol` the time of each pipe"
+)
+
+
 class Choice(StrEnum):
     """Which tool looks; auto is the first of the others that works here."""
 
@@ -62,24 +68,26 @@ def profile(
 
     named = find(id, archive)
     if named.run is not None:
+        if target is not None:
+            raise UserMistake(f"{id} is a candidate and has its run's target; --target is for program files")
         job = target_of_run(named)
-        chip = choosing.chip(hw or named.run.hardware)
     elif target is None:
         raise UserMistake(f"{id} is a file: say which job it does with --target")
     else:
         job = complete(plugins.load("target", target))
-        chip = choosing.chip(hw or choosing.AUTO)
+    size = workloads.workload(workload, job) if workload else job.workloads[0]
+    refuse_existing(output, force)
+    if hw is None and named.run is None and not local_devices():
+        raise HarnessUnavailable(f"no GPU was found here: {_INSTEAD}")
+    chip = choosing.chip(hw or (named.run.hardware if named.run is not None else choosing.AUTO))
+    if not chip.claims_speed:
+        raise UserMistake(f"{chip.name} makes no speed claim; name a chip that is here")
     try:
         matching(local_devices(), chip)
     except NoDevice as error:
-        raise HarnessUnavailable(
-            f"{str(error).partition(';')[0]}: a profile is of a device. `avo show` has the machine code's evidence and "
-            "the predicted limiter of each size, `avo sol` the time of each pipe"
-        ) from None
+        raise HarnessUnavailable(f"{error.measuring}: {_INSTEAD}") from None
     require_torch("profiling")
     require_triton("profiling")
-    refuse_existing(output, force)
-    size = workloads.workload(workload, job) if workload else job.workloads[0]
     filled = fill(named.program, chip)
     here = access(chip.vendor)
     tools = {Choice.AUTO: (here.tool, "proton", "events")}.get(tool, (tool.value,))

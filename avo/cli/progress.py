@@ -108,7 +108,9 @@ class State:
             case Unavailable():
                 self.note = f"not available, again in {event.wait_s:.0f} s: {event.message}"
             case Stopping():
-                self.note = f"{REASONS.get(event.reason, event.reason)}; finishing {event.in_flight} under way"
+                self.note = REASONS.get(event.reason, event.reason)
+                if event.in_flight:
+                    self.note += f"; finishing {event.in_flight} under way"
             case _:
                 pass
 

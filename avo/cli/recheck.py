@@ -34,12 +34,15 @@ def recheck(
 
     Example: avo recheck configs/champions/h200/*.avo
     """
+    from archive.errors import ArchiveError
     from avo import choosing
     from avo.cli.console import say, show_json, table
     from avo.cli.options import reading
     from avo.cli.reproduce import as_dict, lines
     from avo.errors import HarnessUnavailable, UserMistake
-    from avo.rejudging import Comparison, again_file
+    from avo.rejudging import Comparison
+    from evaluators.failures import Unavailable
+    from evaluators.target import TargetError
 
     champions = list(ids or [])
     if not champions:
@@ -52,8 +55,12 @@ def recheck(
     found: list[tuple[str, Comparison]] = []
     for name in champions:
         try:
-            one = again_file(Path(name), chip) if name.endswith(".avo") else _candidate(name, archive, chip)
-        except HarnessUnavailable as error:
+            one = _again(name, archive, chip)
+        except (HarnessUnavailable, Unavailable) as error:
+            one = Comparison("unavailable", None, (str(error),))
+        except (UserMistake, TargetError, ArchiveError) as error:  # of a run whose target file was moved, say
+            if len(champions) == 1:
+                raise
             one = Comparison("unavailable", None, (str(error),))
         found.append((name, one))
         if not as_json:
@@ -68,11 +75,16 @@ def recheck(
         raise typer.Exit(3)
 
 
-def _candidate(name: str, archive: str | None, chip: Hardware | None) -> Comparison:
+def _again(name: str, archive: str | None, chip: Hardware | None) -> Comparison:
     from avo.candidates import candidate
     from avo.errors import UserMistake
-    from avo.rejudging import again, compare
+    from avo.rejudging import again, again_file, compare
 
+    path = Path(name)
+    if path.is_dir():
+        raise UserMistake(f"{name} is a folder: name its program files, as in `avo recheck {path / '*.avo'}`")
+    if path.suffix == ".avo" or path.is_file():
+        return again_file(path, chip)
     named = candidate(name, archive)
     if named.evaluation is None or named.run is None:
         raise UserMistake(f"candidate {name} is not judged yet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +29,11 @@ def reproduce(
     from avo.errors import UserMistake
     from avo.rejudging import again, compare
 
+    if Path(id).suffix or Path(id).is_file():
+        raise UserMistake(
+            f"{id} is a file, and only a candidate has a verdict to compare with: name it RUN/K, or by its digest. "
+            "`avo eval FILE --target T --hw X` judges a file, `avo recheck FILE` one with measurements beside it"
+        )
     named = candidate(id, archive)
     if named.evaluation is None:
         raise UserMistake(f"candidate {named.name} is not judged yet")

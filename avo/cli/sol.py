@@ -13,7 +13,7 @@ def sol(
     target: Annotated[
         str, typer.Option(help="The job: a name, module:NAME or a file.", metavar="TARGET")
     ] = "attention",
-    hw: Annotated[str, typer.Option(help="The chip.", metavar="CHIP")] = "b200",
+    hw: Annotated[str, typer.Option(help="The chip; auto: the one that is here.", metavar="CHIP")] = "b200",
     workload: WorkloadOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -21,7 +21,7 @@ def sol(
 
     Example: avo sol --target attention --hw b200
     """
-    from avo import plugins
+    from avo import choosing, plugins
     from avo.cli.console import duration, say, show_json, table
     from avo.errors import UserMistake
     from avo.workloads import job
@@ -29,7 +29,7 @@ def sol(
     from dsl.work import work
     from evaluators.roofline import speed_of_light
 
-    chip = plugins.load("hardware", hw)
+    chip = choosing.chip(hw)
     if not chip.claims_speed:
         others = ", ".join(n for n in plugins.names("hardware") if n != chip.name)
         raise UserMistake(f"{chip.name} makes no speed claim; name a chip: {others}")

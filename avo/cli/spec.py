@@ -23,7 +23,7 @@ def spec(
 
     Example: avo spec --hw b200 --target attention
     """
-    from avo import plugins
+    from avo import choosing, plugins
     from avo.cli.console import show_json
     from avo.errors import UserMistake
     from avo.files import read_program
@@ -36,7 +36,7 @@ def spec(
 
     if target is not None and file is not None:
         raise UserMistake("--target and --for both name a program; give one")
-    chip = plugins.load("hardware", hw) if hw else None
+    chip = choosing.chip(hw) if hw else None
     if target is None and file is None:
         page = whole(chip)
     elif chip is None:

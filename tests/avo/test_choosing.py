@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import avo
 from avo import choosing
 from avo.errors import UserMistake
 from dsl.hardware import hardware
 from evaluators import device
 from evaluators.device import DeviceFacts
+from evaluators.targets import target
 
 H200 = DeviceFacts(name="NVIDIA H200", uuid="GPU-1")
 
@@ -60,3 +64,61 @@ def test_a_device_gets_candidates_from_every_core(monkeypatch: pytest.MonkeyPatc
     assert choosing.jobs("measured") == 32
     monkeypatch.setattr("evaluators.process.cores", lambda: 1)
     assert choosing.jobs("measured") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (("sol", "--target", "softmax"), "NVIDIA H200"),
+        (("spec",), "h200"),
+        (("knowledge", "tma"), ""),
+        (("grammar", "--for", "x.avo"), ""),
+    ],
+)
+def test_every_verb_with_a_chip_takes_the_one_that_is_here(
+    cli: Callable[..., Any], machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: Any, shown: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.avo").write_text(target("softmax").seed)
+    machine(H200)
+    found, named = cli(*arguments, "--hw", "auto"), cli(*arguments, "--hw", "h200")
+    assert found.code == 0 and found.out == named.out and shown in found.out
+    machine()
+    nothing = cli(*arguments, "--hw", "auto")
+    assert nothing.code == 2 and "--hw auto: no device was found here" in nothing.err
+
+
+def test_auto_is_a_chip_for_facts_imports_and_loading_too(
+    cli: Callable[..., Any], machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(H200)
+    assert cli("hardware", "auto").out == cli("hardware", "h200").out
+    assert avo.load(target("softmax").seed, "auto").hardware.name == "h200"
+    machine()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.py").write_text("def f(x):\n    return x * 2\n")
+    answer = cli("import", "f.py:f", "--hw", "auto", "--shapes", "x[r=4 c=8] f32")
+    assert answer.code == 2 and "no device was found here" in answer.err
+
+
+UNTIMED = """
+from avo import Evaluation, Status
+
+class Untimed:
+    def evaluate(self, text, target, hardware):
+        return Evaluation(status=Status.OK, unit=target.unit)
+    def close(self): ...
+"""
+
+
+def test_a_run_without_times_says_that_nothing_is_ranked(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on the CPU: all are right, so none may be called not accepted."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "untimed.py").write_text(UNTIMED)
+    more = ("--evaluator", "untimed.py", "--agent", "random", "--steps", "1", "--jobs", "1")
+    answer = cli("evolve", "--target", "softmax", "--hw", "cpu", *more)
+    assert answer.code == 0, answer.err
+    assert "2 of 2 candidates passed every gate; without times none of them is the best" in answer.out
+    assert "accepted yet" not in answer.out and "finishing 0" not in answer.out

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
 from avo.benchmark_page import markdown, summary
-from avo.cli.bench import _leave, page
+from avo.candidates import Named
+from avo.cli.bench import _entries, _leave, page
+from dsl.hardware import hardware
+from dsl.parser import parse
+from evaluators import device
 from evaluators.benchmark_result import Arm, Benchmark, Interval, Outcome, Row, mean_of
+from evaluators.device import DeviceFacts
+from evaluators.targets import target
 from evaluators.timing import Measurement, Regime, Sample
 
 QUICK = Regime(untimed_s=0.0, timed_s=1e-3)
@@ -77,6 +84,63 @@ def test_without_a_gpu_it_says_so_and_what_works(cli: Callable[..., Any]) -> Non
     assert "no h200 is here, so nothing can be measured. `avo eval` and `avo evolve` predict times" in answer.err
 
 
+SOFTMAX = target("softmax").seed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--target", "sofmax"], 2, "did you mean 'softmax'?"),
+        (["no.avo", "--target", "softmax"], 2, "no such file: no.avo"),
+        (["x.avo", "--target", "softmax", "--workload", "nosuch"], 2, "unknown set of workloads of softmax 'nosuch'"),
+        (["x.avo", "--target", "softmax", "--baseline", "torch.softmax"], 2, "--baseline wants module:FUNCTION"),
+        (["x.avo", "--target", "softmax", "--fail-below", "nan"], 2, "a ratio of speeds above 0, as 0.97; got nan"),
+        (["x.avo", "--target", "softmax", "--fail-below", "-1"], 2, "a ratio of speeds above 0, as 0.97; got -1"),
+        (["--target", "softmax", "--fail-below", "0.9"], 2, "--fail-below judges programs: name one"),
+        (["x.avo", "--target", "softmax", "-o", "old"], 2, "old.json is there already"),
+        (["x.avo", "--target", "softmax", "--against", "cuDNN", "--hw", "h200"], 2, "--against cuDNN: no such arm"),
+        (["x.avo", "--target", "rmsnorm", "--hw", "h200"], 1, "error[locked-interface]"),
+        (
+            ["x.avo", "--target", "softmax", "--hw", "h200"],
+            3,
+            "no h200 is here, so nothing can be measured. `avo eval`",
+        ),
+        (["x.avo", "--target", "softmax"], 3, "no GPU was found here"),
+    ],
+)
+def test_mistakes_are_told_on_a_machine_without_the_chip_too(
+    cli: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.avo").write_text(SOFTMAX)
+    (tmp_path / "old.json").write_text("{}")
+    answer = cli("bench", *arguments)
+    assert answer.code == code and said in answer.err, answer.err
+
+
+def test_another_chip_is_no_reason_to_name_options_that_the_verb_lacks(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = DeviceFacts(name="NVIDIA H200", uuid="GPU-x")
+    monkeypatch.setattr(device, "local_devices", lambda: [card])
+    answer = cli("bench", "--target", "softmax", "--hw", "b200")
+    assert answer.code == 3 and "not b200: measure here with --hw h200. `avo eval`" in answer.err
+    assert "--evaluator" not in answer.err
+
+
+def test_a_file_called_like_another_arm_is_an_arm_of_its_own() -> None:
+    job = target("softmax")
+    named = [Named("seed", SOFTMAX, parse(SOFTMAX)), Named("eager", SOFTMAX, parse(SOFTMAX))]
+    arms = [e.arm for e in _entries(job, hardware("h200"), named, [], [])]
+    assert [a.name for a in arms[:4]] == ["seed (1)", "eager (2)", "seed", "eager"]
+    assert len({a.name for a in arms}) == len(arms)
+
+
 def finished() -> Benchmark:
     return table(made({"one": 1.0, "two": 2.0, "lib": 2.0}, "lib"), made({"one": 4.0, "two": 1.0, "lib": 2.0}, "lib"))
 
@@ -109,3 +173,26 @@ def test_fail_below_looks_at_the_upper_end_of_the_interval() -> None:
     assert left.value.exit_code == 1
     with pytest.raises(typer.Exit):
         _leave(table(made({"one": 1.0, "lib": 2.0}, "lib", wrong="one")), None, None)
+
+
+def test_fail_below_holds_what_was_named_against_what_is_right(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither a fast seed nor a baseline that gives a wrong answer makes a slow program good enough."""
+    row = made({"one": 4.0, "seed": 1.0, "lib": 2.0, "own.py:f": 9.0}, "lib", wrong="own.py:f")
+    arms = [
+        Arm(name="one", kind="program"), Arm(name="seed", kind="program"), Arm(name="lib", kind="baseline"),
+    ]  # fmt: skip
+    plain = table(row).model_copy(update={"arms": tuple(arms)})
+    assert plain.dispatched() == Interval(value=2.0, low=2.0, high=2.0)
+    assert plain.dispatched(among=["one"]) == Interval(value=0.5, low=0.5, high=0.5)
+    _leave(plain, 0.4, None)
+    with pytest.raises(typer.Exit):
+        _leave(plain, 0.9, None)
+    assert "--fail-below 0.9: 0.500 [0.500, 0.500] is below it" in capsys.readouterr().err
+    assert plain.speed("one", "own.py:f") is None and plain.speed("one", "lib") == plain.dispatched(among=["one"])
+    with pytest.raises(typer.Exit):
+        _leave(plain, 0.4, "own.py:f")
+    assert "no right program or no right baseline" in capsys.readouterr().err
+    mine = plain.model_copy(update={"arms": (*arms, Arm(name="own.py:f", kind="function"))})
+    with pytest.raises(typer.Exit):
+        _leave(mine, 0.4, None)
+    assert "nothing can be said beside your own.py:f: wrong answer" in capsys.readouterr().err

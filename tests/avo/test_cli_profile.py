@@ -14,6 +14,7 @@ from dsl.hardware import hardware
 from evaluators import device, profiling
 from evaluators.device import DeviceFacts
 from evaluators.profiling import Kernel, Profile
+from evaluators.targets import target
 
 FOUND = Profile(
     workload="r=8,c=8", hardware="b200", device="NVIDIA B200", date="2026-01-01T00:00:00", tool="ncu", seconds=2e-5,
@@ -27,6 +28,22 @@ def test_without_a_device_it_says_so_and_what_works(cli: Callable[..., Any], evo
     assert answer.code == 3 and "a profile is of a device. `avo show` has the machine code" in answer.err
     answer = cli("profile", "x.avo", "--hw", "h200")
     assert answer.code == 2 and "no such file" in answer.err
+
+
+def test_mistakes_come_before_the_device_is_asked_for(cli: Callable[..., Any], evolved: Path) -> None:
+    (evolved / "x.avo").write_text(target("softmax").seed)
+    (evolved / "old.json").write_text("{}")
+    job = ("x.avo", "--target", "softmax")
+    for arguments, code, said in (
+        (("1/0", "--target", "softmax"), 2, "1/0 is a candidate and has its run's target"),
+        (("1/0", "--workload", "z=1"), 2, "'z'"),
+        (("1/0", "-o", "old.json"), 2, "old.json is there already"),
+        ((*job, "--hw", "cpu"), 2, "cpu makes no speed claim"),
+        (job, 3, "no GPU was found here: a profile is of a device"),
+        ((*job, "--hw", "h200"), 3, "no h200 is here, so nothing can be measured: a profile is of a device"),
+    ):
+        answer = cli("profile", *arguments)
+        assert answer.code == code and said in answer.err, answer.err
 
 
 def test_the_page_begins_with_the_bottleneck() -> None:

@@ -202,3 +202,22 @@ def test_the_verb(cli: Callable[..., Any], evolved: Path) -> None:
     (evolved / "x.avo").write_text(target("softmax").seed)
     file = cli("export", "x.avo", "-o", "other")
     assert file.code == 2 and "--target and --hw to have it judged now" in file.err
+
+
+@pytest.mark.parametrize(
+    "more", [("--hw", "h200"), ("--target", "softmax"), ("--workload", "r=64"), ("--bench", "table.json")]
+)
+def test_options_of_files_are_refused_for_candidates(
+    cli: Callable[..., Any], evolved: Path, more: tuple[str, str]
+) -> None:
+    """A package for the run's chip under another one's name would come of it."""
+    answer = cli("export", "1/0", "-o", "out", *more)
+    assert answer.code == 2 and not (evolved / "out").exists()
+    assert f"is a candidate: target, chip, sizes and verdict are its run's, and {more[0]} is for" in answer.err
+
+
+def test_a_licence_is_named(cli: Callable[..., Any], evolved: Path) -> None:
+    for licence in ("", " ", "MIT\nimport os"):
+        answer = cli("export", "1/0", "-o", "out", "--licence", licence)
+        assert answer.code == 2 and "an SPDX name, such as MIT" in answer.err and not (evolved / "out").exists()
+    assert cli("export", "1/0", "-o", "out", "--licence", "Apache-2.0 OR MIT").code == 0

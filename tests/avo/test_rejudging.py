@@ -86,6 +86,26 @@ def test_the_verbs(cli: Callable[..., Any], evolved: Path) -> None:
     assert missing.code == 2 and "no candidate 99" in missing.err
 
 
+def test_files_and_folders_are_told_what_the_verbs_take(cli: Callable[..., Any], evolved: Path) -> None:
+    (evolved / "x.avo").write_text("kernel x")
+    for arguments, said in (
+        (("reproduce", "x.avo"), "x.avo is a file, and only a candidate has a verdict to compare with"),
+        (("recheck", "."), ". is a folder: name its program files, as in `avo recheck *.avo`"),
+        (("recheck", "no.avo"), "no such file: no.avo"),
+    ):
+        answer = cli(*arguments)
+        assert answer.code == 2 and said in answer.err, answer.err
+
+
+def test_one_champion_that_cannot_be_judged_does_not_keep_the_others_from_it(
+    cli: Callable[..., Any], evolved: Path
+) -> None:
+    answer = cli("recheck", "1/99", "1/0")
+    assert answer.code == 3, answer.out + answer.err
+    assert "1/99: unavailable\n  run 1 has no candidate 99" in answer.out and "1/0: same" in answer.out
+    assert cli("recheck", "1/99").code == 2
+
+
 def test_champions_in_files_are_held_against_their_measurements(
     cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,12 +115,13 @@ def test_champions_in_files_are_held_against_their_measurements(
     path = tmp_path / "best.avo"
     path.write_text(target("softmax").seed)
     mistake = cli("recheck", path)
-    assert mistake.code == 2 and "no such file" in mistake.err
+    assert mistake.code == 2 and "no best.json beside the program" in mistake.err and "`avo eval FILE" in mistake.err
     rows = [{"workload": "r=4096,c=2048", "seconds": 1e-5, "samples_s": [1e-5, 1.001e-5, 0.999e-5]}]
     facts = {"target": "softmax", "hardware": "h200", "mode": "measured", "workloads": rows}
     path.with_suffix(".json").write_text(json.dumps({**facts, "versions": {"triton": "3.6.0"}}))
     absent = cli("recheck", path)
     assert absent.code == 3 and "was measured, and no h200 is here" in absent.out
+    assert "--evaluator" not in absent.out, "the verb has no such option"
     asked = []
 
     def judged(named: Any, evaluator: str, job: Any, *more: Any) -> Evaluation:
