@@ -59,8 +59,9 @@ class _Call:
 @dataclass
 class _Case:
     """thorough: every check meets every distribution. facts: what `rules` judge by; it becomes the integrity gate's
-    evidence. told: sizes with the steps of a call of them, or why there are none. open: what ends with the judgement.
-    session: the process of the calls, where it is kept for more; started: is told when it is there."""
+    evidence. told: sizes with the steps of a call of them, or why there are none; early: steps that were told before
+    the calls of that size were made. open: what ends with the judgement. session: the process of the calls, where it is
+    kept for more; started: is told when it is there."""
 
     text: str
     target: Target
@@ -75,6 +76,7 @@ class _Case:
     facts: dict[str, Any] = field(default_factory=dict)
     results: list[WorkloadResult] = field(default_factory=list)
     told: list[tuple[Workload, dict[str, Any]]] | str = ""
+    early: dict[str, dict[str, Any]] = field(default_factory=dict)
     open: ExitStack = field(default_factory=ExitStack)
     session: Session | None = None
     started: Callable[[], None] | None = None

@@ -133,7 +133,8 @@ def load_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str
 
 
 def tape_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """{inputs, params} and the inputs' bytes -> {tape} of a call, or {missing: why there is none}; see `tape`."""
+    """{inputs, params, ghost: no kernel runs} and the inputs' bytes -> {tape} of a call, or {missing: why there is
+    none}; see `tape`. What the kernels would have computed is in no step."""
     import torch
 
     from evaluators.integrity.tape import NotTaped, Recorder
@@ -143,7 +144,7 @@ def tape_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str
     else:
         inputs = [_place(row, data)[0] for row, data in zip(payload["inputs"], blobs, strict=True)]
     recorder = _State.recorder or Recorder()
-    _State.launches.ghost, _State.launches.recorder = False, recorder
+    _State.launches.ghost, _State.launches.recorder = bool(payload.get("ghost")), recorder
     try:
         for _ in range(2):  # the first one compiles, tunes, and makes what is kept
             recorder.begin(inputs)

@@ -6,6 +6,7 @@ See `tape` for the steps and `mixing` for what glue may do among them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -48,23 +49,67 @@ def _whose_work(case: _Case, pool: WorkerPool) -> tuple[str, str]:
         return found
     try:  # what calls before have made and kept is in no step: a fresh process tells from its first call on
         with _started(case, pool, recorded=True) as session:
-            told = _told(case, session)
+            told = _told(case, session, ghost=False)
     except Rejected as no:
         told = f"not proved: {no.message}"
     again = _played(case, pool, told)
     return again if again[0] == PROVED else found
 
 
-def _told(case: _Case, session: Session) -> list[tuple[Workload, dict[str, Any]]] | str:
-    """The steps of a call at each size whose work is to be proved, or why there are none."""
+def _told(case: _Case, session: Session, ghost: bool = True) -> list[tuple[Workload, dict[str, Any]]] | str:
+    """The steps of a call at each size whose work is to be proved, or why there are none. ghost: without a device no
+    kernel runs meanwhile, which would take long and is in no step; who looks at what it computes is asked again."""
+    ghost = ghost and case.started is None
     rng = generator(case.seed, "tape", case.target.name, case.text)
     try:
         sizes = _to_prove(case, rng)
-        return [(size, _taped(case, session, *_asked(case, _drawn(case, size, "normal", rng)))) for size in sizes]
+        return [(size, _told_at(case, session, size, rng, ghost)) for size in sizes]
     except Unavailable:
         raise
     except (_NotTaped, WorkerFailure) as no:
         return f"not proved: {no}"
+
+
+def told_early(case: _Case, pool: WorkerPool) -> dict[str, dict[str, Any]]:
+    """The steps of a call at each size that is long, told in a process of its own, in which no kernel runs, before any
+    call of that size was made: those calls' inputs are then as good as new ones, and each of them need be interpreted
+    only twice."""
+    rng = generator(case.seed, "told early", case.target.name, case.text)
+    found: dict[str, dict[str, Any]] = {"": {}}  # asked for
+    try:
+        with _started(case, pool, recorded=True) as session:
+            for call in case.calls:
+                if call.long and call.workload.name not in found:
+                    with suppress(_NotTaped):
+                        found[call.workload.name] = _told_at(case, session, call.workload, rng, ghost=True)
+    except Unavailable:
+        raise
+    except (Rejected, WorkerFailure):
+        pass
+    return found
+
+
+def _told_at(case: _Case, session: Session, size: Workload, rng: np.random.Generator, ghost: bool) -> dict[str, Any]:
+    asked, blobs = _asked(case, _drawn(case, size, "normal", rng))
+    return _taped(case, session, {**asked, "ghost": ghost}, blobs)
+
+
+def _as_judged(case: _Case, session: Session, workload: Workload) -> bool:
+    """Whether the steps that the process plays give on judged calls' inputs the very bits that came then."""
+    judged = [call for call in case.calls if call.made and call.workload.name == workload.name]
+    some = [call for call in judged if not call.long] if case.thorough else []
+    some = some or judged[-1:]
+    return all(tuple(o.data for o in _returned(case, session, call).outputs) == call.answers for call in some)
+
+
+def _proved_early(case: _Case, session: Session, workload: Workload) -> bool:
+    if not case.early.get(workload.name):
+        return False
+    try:
+        _load_tape(case, session, case.early[workload.name])
+        return _as_judged(case, session, workload)
+    except (_NotTaped, TaskError):
+        return False
 
 
 def _played(case: _Case, pool: WorkerPool, told: list[tuple[Workload, dict[str, Any]]] | str) -> tuple[str, str]:
@@ -76,13 +121,12 @@ def _played(case: _Case, pool: WorkerPool, told: list[tuple[Workload, dict[str, 
     try:
         with pool.session(case.kind) as session:
             for workload, tape in told:
-                _load_tape(case, session, tape)
-                wrong = _one(case, session, _drawn(case, workload, "large_logits", rng), seen)
-                if wrong:
-                    return _played_wrong(wrong[0]), ""
-                judged = [call for call in case.calls if call.workload.name == workload.name]
-                for call in judged if case.thorough else judged[-1:]:
-                    if tuple(o.data for o in _returned(case, session, call).outputs) != call.answers:
+                if not _proved_early(case, session, workload):
+                    _load_tape(case, session, tape)
+                    wrong = _one(case, session, _drawn(case, workload, "large_logits", rng), seen)
+                    if wrong:
+                        return _played_wrong(wrong[0]), ""
+                    if not _as_judged(case, session, workload):
                         return _OTHER_BITS, ""
                 if not _one(case, session, _drawn(case, workload, "normal", rng), seen, ghost=True):
                     ghost = "right"

@@ -29,7 +29,7 @@ from evaluators.inputs import generator
 from evaluators.integrity import rules, sandbox
 from evaluators.integrity.calls import _Call, _Case, _later, _one, _started
 from evaluators.integrity.plan import _plan, long_limit
-from evaluators.integrity.proving import OWN_CLOCK, PROVED, _ghost, _told, _whose_work, _without_kernels
+from evaluators.integrity.proving import OWN_CLOCK, PROVED, _ghost, _told, _whose_work, _without_kernels, told_early
 from evaluators.integrity.tripwires import tripwires
 from evaluators.judge import environment
 from evaluators.loading import complete, seed_program
@@ -291,6 +291,8 @@ def _play(case: _Case, pool: WorkerPool) -> None:
                     raise Timeout(f"the calls took more than {_CALLS_TIME * case.timeout:g} s together")
                 if call.long:
                     call.limit = long_limit(case)
+                    if glue and not keeps and case.thorough and not case.early:
+                        case.early = told_early(case, pool)
                 call.reasons, call.made = _one(case, session, call, case.facts), True
             except Timeout:
                 if not call.long or keeps:

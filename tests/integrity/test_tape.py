@@ -16,6 +16,7 @@ from evaluators.integrity.proving import PROVED
 from evaluators.integrity.raw import RawEvaluator
 from evaluators.integrity.tape import NotTaped, Player, Recorder
 from evaluators.integrity.watching import is_glue
+from evaluators.pool import Session
 from evaluators.targets import target
 
 HERE = Path(__file__).parent
@@ -54,6 +55,22 @@ def judge():
 
 def work(found):
     return found.gate("integrity").evidence["work"]
+
+
+@pytest.mark.slow  # the interpreter runs 4,000 programs twice
+def test_what_is_long_is_interpreted_twice_before_a_promotion_and_its_work_proved(judge, monkeypatch):
+    runs = []
+    call = Session.call
+
+    def counted(self, task, payload, *rest, **more):
+        if task in ("raw_run", "raw_tape") and not payload.get("ghost"):
+            runs.append(payload["inputs"][0]["shape"][0])
+        return call(self, task, payload, *rest, **more)
+
+    monkeypatch.setattr(Session, "call", counted)
+    found = judge.promote((HERE / "honest" / "triton_rows.py").read_text(), SOFTMAX, CPU)
+    assert found.status is Status.OK and work(found) == PROVED, found.message
+    assert sum(rows > 1000 for rows in runs) == 2
 
 
 @pytest.mark.parametrize(
