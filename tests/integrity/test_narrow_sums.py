@@ -70,6 +70,36 @@ def test_float32_sums_pass_in_any_order_and_narrow_ones_do_not(name):
     assert caught >= ({0, 1, 2} if name == "softmax" else {0, 1, 2, 3})
 
 
+def rescaled(q, k, v, causal, width=64):
+    """Attention with a running maximum: probabilities are rounded in each block's own proportion."""
+    (b, h, m, d), (g, n) = q.shape, k.shape[1:3]
+    k, v = (np.repeat(x, h // g, axis=1) for x in (k, v))
+    high, total = np.full((b, h, m, 1), -np.inf), np.zeros((b, h, m, 1))
+    out = np.zeros((b, h, m, v.shape[-1]))
+    for begin in range(0, n, width):
+        there = np.arange(begin, min(n, begin + width))
+        s = q @ k[:, :, there].swapaxes(-1, -2) / np.sqrt(d)
+        s = np.where(there[None, :] <= np.arange(m)[:, None], s, -np.inf) if causal else s
+        new = np.maximum(high, s.max(-1, keepdims=True))
+        p, old = np.exp(s - new), np.exp(high - new)
+        total = total * old + p.sum(-1, keepdims=True)
+        out = out * old + round_to(p, "bf16") @ v[:, :, there]
+        high = new
+    return out / total
+
+
+def test_attention_with_a_running_maximum_passes():
+    job, program = of("attention")
+    for recipe in recipes(job, program, right):
+        for seed in range(3):
+            inputs = planted(job, program, recipe, recipe.check, right, np.random.default_rng(seed))
+            params = narrow_sums._params(program, recipe.check)
+            (answer,) = right(program, inputs, params).values()
+            got = round_to(rescaled(*(inputs[n] for n in ("q", "k", "v")), params["causal"]), "bf16")
+            assert not verdict(got, answer.oracle, answer.honest, "bf16").reasons, recipe
+            assert not leaning(got, answer), recipe
+
+
 @pytest.mark.parametrize("name", NONE)
 def test_where_nothing_is_planted(name):
     job, program = of(name)
