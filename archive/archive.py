@@ -240,12 +240,17 @@ class Archive:
         return [o._replace(times=keys[o.k]["times"]) if o.k in keys else o for o in found]
 
     def candidate(self, ref: str, run: int | None = None) -> Candidate:
-        """A candidate by the start of its digest (at least 4 characters) or as `RUN/K`.
+        """A candidate by the start of its digest (at least 4 characters) or as `RUN/K`; `RUN/best` is the run's best.
 
         A digest that several runs or proposals share names the first proposal of it, in the newest run that has it
         (or in `run`). Raises ArchiveError where it names none, or candidates of several digests.
         """
         number, slash, k = ref.partition("/")
+        if slash and number.isdecimal() and k == "best":
+            best = self.best(int(number))
+            if best is None:
+                raise ArchiveError(f"run {number} has no best candidate: none is accepted and has a time")
+            return best
         if slash and number.isdecimal() and k.isdecimal():
             found = self.candidates(int(number), ks=[int(k)])
             if not found:
@@ -253,7 +258,9 @@ class Archive:
                 raise ArchiveError(f"run {number} has no candidate {k}")
             return found[0]
         if len(ref) < 4 or not ref.isalnum():
-            raise ArchiveError(f"{ref!r}: name a candidate by at least 4 characters of its digest, or as RUN/K (3/17)")
+            raise ArchiveError(
+                f"{ref!r}: name a candidate by at least 4 characters of its digest, or as RUN/K (3/17, 3/best)"
+            )
         query = (
             select(candidates.c.digest, func.max(candidates.c.run_id))
             .where(candidates.c.digest >= ref.lower(), candidates.c.digest < ref.lower() + "g")

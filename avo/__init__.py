@@ -5,10 +5,10 @@ Names resolve on first use (PEP 562), so `import avo` is cheap and loads none of
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as `typing` has it, whose import is most of what `import avo` would take
 if TYPE_CHECKING:
+    from typing import Any
+
     from archive.errors import ArchiveError
     from avo.agents import Agent, Brief, Hypothesis, Judged, Proposal
     from avo.config import RunConfig
@@ -120,6 +120,8 @@ def __getattr__(name: str) -> Any:
     module = _PUBLIC.get(name)
     if module is None:
         raise AttributeError(f"module 'avo' has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(module), name)
     globals()[name] = value
     return value

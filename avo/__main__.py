@@ -1,11 +1,18 @@
-"""Where `avo` and `python -m avo` begin: Ctrl-C is answered while the command line itself is still being loaded."""
+"""Where `avo` and `python -m avo` begin: Ctrl-C is answered while the command line itself is still being loaded.
+
+What this module imports Python has loaded already, and `avo` itself imports nothing: before `main` is here nobody can
+answer but Python, with a traceback.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-from types import FrameType
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
 
 
 def main() -> NoReturn:
@@ -15,12 +22,16 @@ def main() -> NoReturn:
         signal.signal(signal.SIGINT, _stop)
     from avo.cli import main as run
 
-    if mine:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    run()
+    try:
+        if mine:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        run()
+    except KeyboardInterrupt:  # in the moments before and after its own answer to it
+        _stop()
+    raise SystemExit(0)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def _stop(number: int = 0, frame: FrameType | None = None) -> NoReturn:
     """Nothing is begun yet, so there is nothing to end in good order."""
     os.write(2, b"stopped\n")
     os._exit(130)

@@ -57,8 +57,8 @@ def load(
 
 
 def _is_candidate(given: str) -> bool:
-    """`3/17`, or hexadecimal digits that name no file."""
-    return bool(re.fullmatch(r"\d+/\d+|[0-9a-f]{4,16}", given)) and not os.path.exists(given)
+    """`3/17`, `3/best`, or hexadecimal digits that name no file."""
+    return bool(re.fullmatch(r"\d+/(\d+|best)|[0-9a-f]{4,16}", given)) and not os.path.exists(given)
 
 
 def _exported(name: str, archive: str | None) -> Kernel:

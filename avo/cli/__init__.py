@@ -38,6 +38,7 @@ VERBS = {
     "status": ("status", "Say where a run stands, in a few lines."),
     "tree": ("tree", "Draw the lineage of a run in text."),
     "compare": ("compare", "Compare what several runs reached."),
+    "best": ("best", "Show the best candidate of a run."),
     "show": ("show", "Show a candidate with all its evidence."),
     "diff": ("diff", "Compare two candidates or program files."),
     "import": ("importing", "Write a PyTorch function as a program."),

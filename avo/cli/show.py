@@ -17,7 +17,7 @@ _LINEAGE = 20  # ancestors that are named; --json has all
 
 
 def show(
-    id: Annotated[str, typer.Argument(help="The start of a digest, or RUN/K such as 1/17.", metavar="ID")],
+    id: Annotated[str, typer.Argument(help="The start of a digest, or RUN/K: 1/17, 1/best.", metavar="ID")],
     archive: ArchiveOption = None,
     program: Annotated[bool, typer.Option("--program", help="Print the program alone.")] = False,
     triton: Annotated[bool, typer.Option("--triton", help="Print the emitted Triton alone.")] = False,

@@ -247,6 +247,25 @@ def test_ctrl_c_while_the_command_line_is_loaded(tmp_path: Path) -> None:
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "stopped\n")
 
 
+def test_ctrl_c_between_the_entry_and_the_command_line(tmp_path: Path) -> None:
+    """Before `main` has begun to answer for itself, and after it has ended."""
+    lines = "import avo.cli\ndef stopped(): raise KeyboardInterrupt\navo.cli.main = stopped\n"
+    code = lines + "import avo.__main__\navo.__main__.main()\n"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (process.returncode, process.stdout, process.stderr) == (130, "", "stopped\n")
+
+
+def test_the_entry_imports_nothing_that_takes_time() -> None:
+    """What it imports is what a Ctrl-C may meet before anybody answers it."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "import __future__, os, re, signal; before = set(sys.modules)\n"
+        "import avo.__main__; print(*sorted(set(sys.modules) - before))"
+    )
+    process = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
+    assert process.stdout.split() == ["avo", "avo.__main__"], process.stderr
+
+
 def test_a_field_that_a_plugin_leaves_out_is_named(cli: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "judge.py").write_text(
         "from avo import Evaluation, WorkloadResult\n"

@@ -494,3 +494,35 @@ def test_the_pace_is_that_of_candidates_and_not_of_the_winners_second_judgement(
         clock.now += 1.0
     clock.now += 30.0  # judging the best again
     assert state.pace() == "60 candidates a minute, device 90% busy"
+
+
+def test_the_best_of_a_run_is_a_candidate_like_any_other(cli: Callable[..., Any], evolved: Path) -> None:
+    import avo
+    from archive.archive import open_archive
+
+    with open_archive(evolved / "avo.db", readonly=True) as store:
+        top = store.best(1)
+    assert top is not None
+    named, verb = cli("show", f"1/{top.k}"), cli("best")
+    assert verb.code == 0 and verb.out == named.out == cli("best", "1").out == cli("show", "1/best").out
+    assert cli("best", "--program").out == top.text.rstrip() + "\n"
+    assert json.loads(cli("best", "--json").out)["digest"] == top.digest
+    assert cli("diff", "1/best", f"1/{top.k}").code == 0
+    assert avo.load("1/best", archive="avo.db").text.split() == top.text.split()
+    assert "avo.db holds no run 9" in cli("best", "9").err and "no run 9" in cli("show", "9/best").err
+
+
+def test_a_run_where_none_is_accepted_has_no_best(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "no.py").write_text(
+        "from avo import Evaluation, Status\n"
+        "class No:\n"
+        "    def evaluate(self, text, target, hardware):\n"
+        "        return Evaluation(status=Status.INCORRECT, unit=target.unit, message='no')\n"
+        "    def close(self): ...\n"
+    )
+    cli("evolve", *PARTS[:4], "--evaluator", "no.py", "--steps", "1", "--jobs", "1")
+    answer = cli("best")
+    assert answer.code == 2 and "run 1 has no best candidate: none is accepted and has a time" in answer.err
