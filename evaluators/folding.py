@@ -6,6 +6,7 @@ each place along the axis, from the left, on everything else at once. Needs torc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from triton.runtime import interpreter as base
 
 from evaluators.narrow import FORMATS, round_to
 
-_base_to_tensor = base.ReduceScanOpInterface.to_tensor
+_base_to_tensor, _base_sum, _base_cumsum = base.ReduceScanOpInterface.to_tensor, base.ReduceOps.sum, base.ScanOps.cumsum
 
 
 def to_tensor(self: Any, ret: Any, dtype: Any) -> Any:
@@ -61,6 +62,46 @@ def generic_reduce(self: Any, inputs: Any) -> list[Any]:
             data = np.expand_dims(data, axis) if self.keep_dims else data
         results.append(self.to_tensor(data if data.shape else data[()], given.dtype))
     return results
+
+
+def _narrow(tensor: Any) -> Callable[[NDArray], NDArray] | None:
+    """How its values are rounded after each addition; None where the dtype is no narrow float."""
+    name = tensor.dtype.scalar.name
+    if name == "fp16":
+        return lambda values: values.astype(np.float16)
+    return (lambda values: round_to(values, name)) if name in FORMATS else None
+
+
+def summed(self: Any, tensor: Any) -> Any:
+    """A sum in its tensor's own dtype: on a device each addition rounds to it. Here in halves, the most exact order."""
+    rounded = _narrow(tensor)
+    if rounded is None:
+        return _base_sum(self, tensor)
+    shape = tensor.handle.data.shape
+    flat = self.axis is None
+    data = tensor.handle.data.reshape(-1) if flat else np.moveaxis(tensor.handle.data, self.axis, 0)
+    while len(data) > 1:
+        half = -(-len(data) // 2)
+        first, second = data[:half], data[half:]
+        added = rounded(first[: len(second)].astype(np.float32) + second.astype(np.float32))
+        data = np.concatenate([added, first[len(second) :]])
+    found = data[0]
+    if self.keep_dims:
+        found = np.reshape(found, [1] * len(shape)) if flat else np.expand_dims(found, self.axis)
+    return self.to_tensor(found, tensor.dtype)
+
+
+def summed_up(self: Any, tensor: Any) -> list[Any]:
+    """A running sum, each step rounded."""
+    rounded = _narrow(tensor)
+    if rounded is None:
+        kept: list[Any] = _base_cumsum(self, tensor)
+        return kept
+    data = np.moveaxis(tensor.handle.data, self.axis, 0)
+    rows = [data[0]]
+    for row in data[1:]:
+        rows.append(rounded(rows[-1].astype(np.float32) + row.astype(np.float32)))
+    return [self.to_tensor(np.moveaxis(np.stack(rows), 0, self.axis), tensor.dtype)]
 
 
 def generic_scan(self: Any, inputs: Any) -> list[Any]:

@@ -500,6 +500,7 @@ def install() -> None:
     base._validate_np_data_size = lambda data, ty: True  # a narrow float is wider here than its type
     base.ReduceScanOpInterface.to_tensor = folding.to_tensor
     base.ReduceOps.generic_reduce = folding.generic_reduce
+    base.ReduceOps.sum, base.ScanOps.cumsum = folding.summed, folding.summed_up
     base.ScanOps.generic_scan = folding.generic_scan
     base.GridExecutor._init_args_hst = _arguments
     base.GridExecutor._restore_args_dev = _restored

@@ -16,6 +16,7 @@ overlapping tiles, and a scale that everybody writes, are as they should be.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -28,6 +29,7 @@ _PENDING = 1 << 22  # elements read whose places are kept, of one tensor, until 
 _LAST_BITS = {("f", 8): 64, ("f", 4): 64, ("f", 2): 1, ("u", 2): 1}  # of a float; bf16 is held as its bits
 
 
+_CHANCE = random.SystemRandom()
 _REHEARSED = 4  # pairs of programs of a launch
 _WAITS = 200  # accesses beyond twice those that a program took before: by then it waits
 
@@ -194,8 +196,8 @@ class Order:
         """At a launch's end. run: runs the program of that place; begin: puts memory back to the launch's start. Raises
         Race; memory is then anywhere between."""
         places, accesses, relied = self._programs, self._accesses, sorted(self._relied.items())
-        for number in sorted({round(n) for n in np.linspace(0, len(relied) - 1, min(_REHEARSED, len(relied)))}):
-            (first, atomics), second = relied[number]
+        _CHANCE.shuffle(relied)  # which pairs, no text can know
+        for (first, atomics), second in relied[:_REHEARSED]:
             begin()
             self.begin()
             no_end = (1 << 60, 1 << 60)

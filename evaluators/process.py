@@ -374,14 +374,14 @@ class Charge:
 
 def family_time(pid: int) -> tuple[float, bool]:
     """(seconds that a process, its children and all that they waited for have computed; whether one of them would go on
-    computing if it were let: it is running, or waits for a processor or a disk). A stop is no such wait: it stops
-    itself."""
+    computing if it were let: it is running, or waits for a processor). A stop is no such wait, nor is one for a disk:
+    it can bring about both as often as it likes."""
     ticks, busy = 0, False
     for member in (pid, *descendants(pid)):
         with contextlib.suppress(OSError, IndexError, ValueError):
             for thread in os.listdir(f"/proc/{member}/task"):
                 with open(f"/proc/{member}/task/{thread}/stat") as stat:
-                    busy = busy or stat.read().rpartition(")")[2].split()[0] in "RD"
+                    busy = busy or stat.read().rpartition(")")[2].split()[0] == "R"
             with open(f"/proc/{member}/stat") as stat:
                 ticks += sum(map(int, stat.read().rpartition(")")[2].split()[11:15]))  # utime stime cutime cstime
     return ticks / _CLOCK, busy

@@ -116,6 +116,8 @@ class _started:
             try:
                 session.call("raw_load", self._asked, (), self._case.timeout)
             except TaskError as error:
+                if (elsewhere := _elsewhere(self._case, error.message)) is not None:
+                    raise elsewhere from None
                 said = _said(error.message)
                 raise Rejected(Status.COMPILE_ERROR, quoted(said[0]), {"error": "\n".join(said)}) from None
             self._stack = opening.pop_all()
@@ -130,9 +132,8 @@ def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost
     try:
         facts = _returned(case, session, call, ghost)
     except TaskError as error:
-        if _NOT_HERE in error.message and case.started is None:
-            message = f"it cannot be judged without its device: {gist(error.message)[:200]}"
-            raise Rejected(Status.NOT_LOWERED, message, {"error": quoted(error.message)}) from None
+        if (elsewhere := _elsewhere(case, error.message)) is not None:
+            raise elsewhere from None
         call.fault = _fault(error.message)
         return [_raised(error.message)]
     call.answers = tuple(output.data for output in facts.outputs)
@@ -148,7 +149,19 @@ def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost
     return reasons + _numbers(case, call, facts.outputs)
 
 
-_NOT_HERE = "not supported in interpreter mode"  # by Triton's own words: inline assembly
+# By Triton's and torch's own words: inline assembly; a driver, or a device's properties, asked for where none is.
+_NOT_HERE = re.compile(
+    r"not supported in interpreter mode|Torch not compiled with CUDA|0 active drivers|No CUDA GPUs are available"
+    r"|Found no NVIDIA driver|HIP GPUs are available|no CUDA-capable device"
+)
+
+
+def _elsewhere(case: _Case, message: str) -> Rejected | None:
+    """The verdict where it asks for a device that is not here."""
+    if case.started is not None or not _NOT_HERE.search(message):
+        return None
+    said = f"it cannot be judged without its device: {quoted(gist(message)[:200])}"
+    return Rejected(Status.NOT_LOWERED, said, {"error": quoted(message)})
 
 
 def _returned(case: _Case, session: Session, call: _Call, ghost: bool = False) -> _Facts:

@@ -41,6 +41,7 @@ def attempts(level: sandbox.Level, home: Path) -> Iterator[tuple[str, str, Calla
         yield "seccomp", "watches a folder", lambda: fcntl.fcntl(os.open(".", os.O_RDONLY), fcntl.F_NOTIFY, 2)
         yield "seccomp", "changes a file's attributes", lambda: fcntl.ioctl(_shared(), _SET_FLAGS, bytes(8))
         yield "seccomp", "traces another process", lambda: _called("ptrace", 16, os.getppid(), 0, 0)
+        yield "seccomp", "hides from who counts its memory", lambda: _called("prctl", 4, 0, 0, 0, 0)
         yield "seccomp", "makes namespaces", lambda: _called("unshare", 0x10000000)
     yield "limits", "writes a large file", lambda: (home / "large").write_bytes(bytes(sandbox.FILE_BYTES + 1))
     yield "limits", "opens many files", lambda: [os.open("/dev/null", os.O_RDONLY) for _ in range(sandbox.OPEN_FILES)]

@@ -292,6 +292,8 @@ _DENIED = (
 )
 _CLONE, _CLONE3, _TGKILL, _PRLIMIT, _PRCTL, _CLONE_THREAD = 56, 435, 234, 302, 157, 0x10000
 _OPEN, _OPENAT, _OPENAT2, _ACCESS, _TRUNC = 2, 257, 437, 3, 0o1000
+# It is to end with its parent, to be seen by whoever counts its memory, and to be traced by nobody.
+_PRCTLS = (_PR_SET_PDEATHSIG, 4, 35, 36, 0x59616D61)  # PR_SET_: DUMPABLE, MM, CHILD_SUBREAPER, PTRACER
 _NEWER = 469  # and all that the filter does not know, as if the kernel had none of them
 # What fcntl and ioctl may be asked for: descriptors, their flags, locks, sizes; whether a file is a terminal. Others
 # have a file send signals to any process (F_SETOWN), hold up whoever opens it (F_SETLEASE), watch folders (F_NOTIFY),
@@ -345,10 +347,11 @@ def _program(own: int) -> Iterator[tuple[int, int, int, int]]:
             yield equal, left, 0, command
         yield give, 0, 0, _ERRNO | _EPERM
         yield give, 0, 0, _ALLOW
-    yield equal, 0, 4, _PRCTL  # it is to end with its parent
+    yield equal, 0, 2 * len(_PRCTLS) + 2, _PRCTL
     yield load, 0, 0, 16
-    yield equal, 0, 1, _PR_SET_PDEATHSIG
-    yield give, 0, 0, _ERRNO | _EPERM
+    for what in _PRCTLS:
+        yield equal, 0, 1, what
+        yield give, 0, 0, _ERRNO | _EPERM
     yield give, 0, 0, _ALLOW
     yield give, 0, 0, _ALLOW
 

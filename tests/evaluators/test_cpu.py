@@ -433,12 +433,27 @@ def test_reductions_and_scans(pool, name):
     torch.testing.assert_close(s.double(), w.cumsum(1) + w.cumprod(0), rtol=1e-5, atol=1e-5)
 
 
-def test_a_bf16_sum_is_bf16(pool):
-    source = elementwise("a + tl.sum(a * a)", "bf16", 1)
-    x = torch.randn(64).to(torch.bfloat16)
-    got, _ = run(pool, source, x)
-    total = (x * x).float().sum().to(torch.bfloat16)
+def in_halves(x):
+    """Each addition rounded to the dtype, as a device adds."""
+    while len(x) > 1:
+        half = len(x) // 2
+        x = x[:half] + x[half:]
+    return x[0]
+
+
+@pytest.mark.parametrize("name", ["bf16", "f16"])
+def test_a_narrow_sum_is_rounded_at_each_addition(pool, name):
+    # One rounding at the end would hide what a device loses.
+    draws = ((torch.rand(64) + 0.5).to(TYPES[name]) for _ in range(100))
+    x = next(x for x in draws if in_halves(x * x) != (x * x).float().sum().to(TYPES[name]))
+    total = in_halves(x * x)
+    got, _ = run(pool, elementwise("a + tl.sum(a * a)", name, 1), x)
     same(got, x + total)
+    got, _ = run(pool, elementwise("tl.cumsum(a, 0)", name, 1), x)
+    steps = [x[0]]
+    for value in x[1:]:
+        steps.append(steps[-1] + value)
+    same(got, torch.stack(steps))
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

@@ -464,3 +464,16 @@ def test_a_call_at_a_long_size_that_takes_too_long_is_left_to_a_person(judge, mo
         found = one.promote(slow, replace(target("softmax"), torch="any"), hardware("cpu"))
     assert found.status is Status.SUSPICIOUS, found.message
     assert "takes too long without a device at r=" in found.message
+
+
+@pytest.mark.parametrize(
+    "asks",
+    ["torch.cuda.get_device_properties(0)", "triton.runtime.driver.active.get_current_device()"],
+)
+@pytest.mark.parametrize("at_load", [True, False])
+def test_who_asks_for_the_device_is_told_that_it_is_not_here(judge, asks, at_load):
+    if pytest.importorskip("torch").cuda.is_available():
+        pytest.skip("there is a device")
+    lines = ["import torch", "import triton", "", *([asks] if at_load else []), "def run(x):", f"    {asks}"]
+    found = judge.evaluate("\n".join([*lines, "    return x", ""]), target("softmax"), hardware("cpu"))
+    assert found.status is Status.NOT_LOWERED and "without its device" in found.message, found.message
