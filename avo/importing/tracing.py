@@ -90,11 +90,13 @@ def trace(
 
     Raises UserMistake where the function fails or cannot be exported, NotImported where operators are in the way.
     """
-    graph, names = _exported(function, arguments, path)
+    graph, names = _exported(function, arguments, path, called or {})
     return _Reader(graph, names, arguments, path, called or {}).run()
 
 
-def _exported(function: Callable[..., Any], arguments: Mapping[str, Any], path: Path) -> tuple[Any, list[str]]:
+def _exported(
+    function: Callable[..., Any], arguments: Mapping[str, Any], path: Path, called: Mapping[str, Sequence[str]]
+) -> tuple[Any, list[str]]:
     import torch
 
     names = [n for n, a in arguments.items() if isinstance(a, torch.Tensor)]
@@ -102,8 +104,16 @@ def _exported(function: Callable[..., Any], arguments: Mapping[str, Any], path: 
         raise UserMistake(f"{function.__name__} has no tensor among its arguments")
     fixed = {n: a for n, a in arguments.items() if n not in names}
 
+    lengths: dict[str, tuple[str, str]] = {}  # torch's symbol -> as the function calls it, what it is in the example
+
     class Wrapped(torch.nn.Module):
         def forward(self, *tensors: Any) -> Any:
+            for name, tensor in zip(names, tensors, strict=True):
+                axes = dict(enumerate(called.get(name, ())))
+                for place, (symbol, n) in enumerate(zip(tensor.shape, arguments[name].shape, strict=True)):
+                    own = f"{name}.shape[{place}]"
+                    known = f"{own} is {axes[place]}={n}" if axes.get(place) else f"{own} is {n}"
+                    lengths.setdefault(str(symbol), (own, known))
             return function(**dict(zip(names, tensors, strict=True)), **fixed)
 
     tensors = tuple(arguments[n] for n in names)
@@ -114,7 +124,7 @@ def _exported(function: Callable[..., Any], arguments: Mapping[str, Any], path: 
             whole = torch.export.export(Wrapped(), tensors, dynamic_shapes=shapes, strict=False)
             program = _decomposed(whole)
         except Exception as error:
-            raise UserMistake(_export_trouble(function, error, path)) from None
+            raise UserMistake(_export_trouble(function, error, path, lengths)) from None
     if any("MUTATION" in str(s.kind) for s in program.graph_signature.output_specs):
         first = next(n for n in whole.graph.nodes if _in_place(n))
         source = path.read_text(encoding="utf-8").splitlines()
@@ -170,13 +180,23 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _export_trouble(function: Callable[..., Any], error: Exception, path: Path) -> str:
+def _export_trouble(
+    function: Callable[..., Any], error: Exception, path: Path, lengths: Mapping[str, tuple[str, str]]
+) -> str:
+    """lengths: of torch's symbols, which no person has seen: `s85` is the second length of x."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
     where = f"{path}:{frames[-1].lineno}" if frames else f"{path}:{inspect.unwrap(function).__code__.co_firstlineno}"
     text = " ".join(str(error).split("\n\n")[0].split())
     if "data-dependent" in text or "GuardOnDataDependent" in type(error).__name__:
         text = "a branch or a shape depends on the values of a tensor; the language has where() and fixed shapes"
-    return f"{where}: {function.__name__} cannot be traced: {text[:600]}"
+    text = text[:600]
+    met = [s for s in dict.fromkeys(_SYMBOL.findall(text)) if s in lengths]
+    text = _SYMBOL.sub(lambda s: lengths[s[0]][0] if s[0] in lengths else s[0], text).rstrip(".")
+    told = f" ({', '.join(lengths[s][1] for s in met)})" if met else ""
+    return f"{where}: {function.__name__} cannot be traced: {text}{told}"
+
+
+_SYMBOL = re.compile(r"\bs\d+\b")
 
 
 _FILLED = "nothing is filled part by part; torch.cat the parts, or torch.stack((a, b), -1).flatten(-2) to alternate"

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from archive.records import Exchange, Hypothesis, Spend
 from avo.errors import Halted, HarnessUnavailable, UserMistake
 from avo.models.prices import most, spend
-from avo.models.protocol import Model, Reply, Request, Trouble
+from avo.models.protocol import Call as ToolCall
+from avo.models.protocol import Model, Reply, Request, Trouble, Usage
 from avo.models.secrets import redacted
+from avo.plugins import ours
 from dsl.wording import counted
 
 if TYPE_CHECKING:
@@ -173,7 +175,7 @@ def converse(
             journal.withheld(model.name, text, halted.reason)
             raise
         try:
-            reply = _attempt(model, request, stop, waits.timeout_s)
+            reply = _checked(model, _attempt(model, request, stop, waits.timeout_s))
         except Halted:
             journal.answered(exchange, "", "cancelled", maximum)  # it may be billed, and nobody will tell
             raise
@@ -205,6 +207,42 @@ def converse(
             journal.answered(exchange, reply.to_json(), reply.outcome, spend(model.price, reply.usage))
             return reply
     raise AssertionError("unreachable")
+
+
+def _checked(model: Model, found: Any) -> Reply:
+    """What `send` of a model gave, looked at where it comes in: it is journalled, paid for and sent back. Raises
+    UserMistake for a plug-in's that is no Reply or has a field of another type."""
+    if ours(type(model).__module__):
+        assert isinstance(found, Reply)
+        return found
+    who = f"the model {model.name}"
+    if not isinstance(found, Reply):
+        raise _wrong(f"{who} returned {type(found).__name__}, not a Reply")
+    usage, calls = found.usage, found.calls if isinstance(found.calls, tuple) else ()
+    fields: list[tuple[str, Any, type, str]] = [
+        (key, getattr(found, key), str, "text") for key in ("text", "detail", "kept")
+    ]
+    fields += [("calls", found.calls, tuple, "a tuple of Calls"), ("usage", usage, Usage, "a Usage")]
+    fields += [("call", c, ToolCall, "a Call") for c in calls]
+    fields += [
+        (f"call.{key}", getattr(c, key), str, "text")
+        for c in calls
+        if isinstance(c, ToolCall)
+        for key in ("id", "name", "arguments")
+    ]
+    for key, value, kind, wanted in fields:
+        if not isinstance(value, kind):
+            raise _wrong(f"{who} returned a Reply whose {key} is {value!r:.80}; it wants {wanted}")
+    if found.outcome not in REPLIED:
+        raise _wrong(f"{who} returned a Reply of outcome {found.outcome!r:.80}; legal: {', '.join(REPLIED)}")
+    for key, count in vars(usage).items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise _wrong(f"{who} says usage.{key}={count!r:.80}; it wants a number of tokens")
+    return found
+
+
+def _wrong(text: str) -> UserMistake:
+    return UserMistake(f"{text}: see docs/agents.md")
 
 
 def _attempt(model: Model, request: Request, stop: threading.Event, timeout_s: float) -> Reply:

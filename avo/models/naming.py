@@ -50,6 +50,12 @@ def open_model(name: str, **options: Any) -> Model:
     made = found(**options) if isinstance(found, type) else found
     if not isinstance(made, Model):
         raise UserMistake(f"the model '{name}' lacks name, price, send() or close(): see docs/agents.md")
+    for what, value, wanted, right in (
+        ("name", made.name, "a text", isinstance(made.name, str) and bool(made.name)),
+        ("price", made.price, "a Price or None", made.price is None or isinstance(made.price, Price)),
+    ):
+        if not right:
+            raise UserMistake(f"the model '{name}' has {what} {value!r:.80}; it wants {wanted}: see docs/agents.md")
     return made
 
 

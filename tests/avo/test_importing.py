@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -323,3 +324,27 @@ def test_what_is_called_otherwise_in_the_program_is_told(cli: Callable[..., Any]
     assert answer.code == 0 and "in  x[r c] bf16, w[r] bf16, cos_[c] f32" in answer.out
     assert "f.py:1: argument cos is cos_ in the program" in answer.err
     assert "f.py:1: axis w is r in the program" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("body", "shapes", "said"),
+    [
+        (
+            "x @ w",
+            "x[r=64 c=256] f32, w[k=128 n=32] f32",
+            "got [x.shape[0], x.shape[1]] X [w.shape[0], w.shape[1]] "
+            "(x.shape[0] is r=64, x.shape[1] is c=256, w.shape[0] is k=128, w.shape[1] is n=32)",
+        ),
+        ("x + w", "x[64 256] f32, w[64 128] f32", "(x.shape[1] is 256, w.shape[1] is 128)"),
+        ("x.view(7, -1) + w", "x[r=64 c=256] f32, w[k=7] f32", "x.shape[0] is r=64"),
+    ],
+)
+def test_lengths_in_what_torch_says_have_the_functions_own_names(
+    tmp_path: Path, body: str, shapes: str, said: str
+) -> None:
+    (tmp_path / "f.py").write_text(f"import torch\ndef f(x, w):\n    return {body}\n")
+    with pytest.raises(UserMistake) as caught:
+        import_function(f"{tmp_path / 'f.py'}:f", hardware("b200"), shapes)
+    told = str(caught.value)
+    assert "f.py:3: f cannot be traced: " in told and said in told
+    assert not re.search(r"\bs\d+\b", told)
