@@ -26,14 +26,22 @@ unsigned long long stub_launches = 0;
 int stub_parameters = 0; /* how many to look at: a launch does not say how many it has */
 
 CUresult cuInit(unsigned int flags) { return CUDA_ERROR_NO_DEVICE; } /* for torch there is none */
-CUresult cuCtxGetCurrent(CUcontext *c) { *c = (CUcontext)1; return CUDA_SUCCESS; }
-CUresult cuCtxGetDevice(CUdevice *d) { *d = 0; return CUDA_SUCCESS; }
+static __thread CUcontext current = 0; /* of device n: n + 1 */
+CUresult cuCtxGetCurrent(CUcontext *c) { *c = current; return CUDA_SUCCESS; }
+CUresult cuCtxGetDevice(CUdevice *d) {
+  if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+  *d = (CUdevice)(unsigned long long)current - 1;
+  return CUDA_SUCCESS;
+}
 CUresult cuCtxGetLimit(size_t *n, CUlimit which) { *n = 1; return CUDA_SUCCESS; }
-DONE(cuCtxSetCurrent, CUcontext c)
+CUresult cuCtxSetCurrent(CUcontext c) { current = c; return CUDA_SUCCESS; }
 DONE(cuCtxSetLimit, CUlimit which, size_t n)
 CUresult cuDeviceGet(CUdevice *d, int n) { *d = n; return CUDA_SUCCESS; }
 CUresult cuDeviceGetAttribute(int *n, CUdevice_attribute which, CUdevice d) { *n = 232448; return CUDA_SUCCESS; }
-CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { *c = (CUcontext)1; return CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) {
+  *c = (CUcontext)(unsigned long long)(d + 1);
+  return CUDA_SUCCESS;
+}
 CUresult cuDriverGetVersion(int *n) { *n = 13000; return CUDA_SUCCESS; }
 CUresult cuFuncGetAttribute(int *n, CUfunction_attribute which, CUfunction f) { *n = 1024; return CUDA_SUCCESS; }
 DONE(cuFuncSetAttribute, CUfunction f, CUfunction_attribute which, int n)
@@ -59,6 +67,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuui
                                 const cuuint64_t *shape, const cuuint64_t *strides, const cuuint32_t *box,
                                 const cuuint32_t *steps, CUtensorMapInterleave i, CUtensorMapSwizzle s,
                                 CUtensorMapL2promotion l2, CUtensorMapFloatOOBfill fill) {
+  if (!current) return CUDA_ERROR_INVALID_CONTEXT;
   memset(map, 0, sizeof(*map));
   memcpy(map, &address, 8);
   return CUDA_SUCCESS;

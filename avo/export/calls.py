@@ -12,10 +12,12 @@ A package has a copy of this file; it needs torch and triton alone.
 from __future__ import annotations
 
 import copy
+import ctypes
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 import torch
@@ -54,6 +56,8 @@ class Calls:
         """
         on_gpu = bool(inputs) and inputs[0].is_cuda
         with torch.cuda.device(inputs[0].device) if on_gpu else nullcontext():  # Triton launches on the current one
+            if _on_cuda(inputs):
+                _THREAD.enter(inputs[0].get_device())
             kind = self._kind(args, more, [])
             if not self.remember or kind in self.plans or not all(type(v) in SIMPLE for v in params.values()):
                 return entry(*inputs, **params)
@@ -121,9 +125,11 @@ class Plan:
         """The outputs, or None where this call is none of the kind after all."""
         here = self.driver.get_current_device()
         if here == self.device:
+            _THREAD.enter(here)
             return self._run(args, addresses)
         self.driver.set_current_device(self.device)
         try:
+            _THREAD.enter(self.device)
             return self._run(args, addresses)
         finally:
             self.driver.set_current_device(here)
@@ -214,6 +220,56 @@ class _Address:
 
     def data_ptr(self) -> int:
         return self.address
+
+
+# Contexts -----------------------------------------------------------------------------------------
+
+
+class _Thread(threading.local):
+    """What this thread has asked of CUDA's driver: a descriptor can only be filled where a context is current.
+
+    In a new thread none is. Triton's launcher sees to that, but only after it has filled the descriptors, and nothing
+    before it has to: torch's allocator answers from its cache, and `set_device` leaves out what is the current device.
+    """
+
+    def __init__(self) -> None:
+        self.devices: set[int] = set()
+
+    def enter(self, device: int) -> None:
+        """Makes a context current where none is. Legal while a stream is captured, and waits for nothing."""
+        if device in self.devices:
+            return
+        cuda, current = _libcuda(), ctypes.c_void_p()
+        _succeed(cuda.cuCtxGetCurrent(ctypes.byref(current)))
+        if not current.value:  # else it is the device's, or one that the caller has chosen
+            _succeed(cuda.cuCtxSetCurrent(_primary(device)))
+        self.devices.add(device)
+
+
+_THREAD = _Thread()
+
+
+def _on_cuda(inputs: Sequence[Any]) -> bool:
+    return bool(inputs) and inputs[0].is_cuda and torch.version.hip is None
+
+
+@cache
+def _libcuda() -> Any:
+    return ctypes.CDLL("libcuda.so.1")  # torch has loaded it
+
+
+@cache
+def _primary(device: int) -> ctypes.c_void_p:
+    """The context that torch and Triton share."""
+    number, found = ctypes.c_int(), ctypes.c_void_p()
+    _succeed(_libcuda().cuDeviceGet(ctypes.byref(number), device))
+    _succeed(_libcuda().cuDevicePrimaryCtxRetain(ctypes.byref(found), number))
+    return found
+
+
+def _succeed(code: int) -> None:
+    if code:
+        raise RuntimeError(f"CUDA's driver answers {code} where this thread asks for the context of its device")
 
 
 # Watching -----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Triton compiles, loads and launches in full here, through a CUDA driver that not
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import re
@@ -328,6 +329,82 @@ def test_descriptors_and_tables_are_those_of_the_emitted_function(case: str, stu
         assert {x.data_ptr() for x in (*inputs, ours)} <= set(two.parameters)
         for a, b in zip(one.parameters, two.parameters, strict=True):
             assert (a, b) == (theirs.data_ptr(), ours.data_ptr()) or int32(a) == int32(b)
+
+
+def in_a_thread(call: Callable[[], Any]) -> Any:
+    """What it returns in a thread that has asked nothing of CUDA; what it raises is raised here."""
+    found: list[Any] = []
+
+    def work() -> None:
+        try:
+            found.append(call())
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def described(stub: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Package:
+    """A product by descriptors, whose kernel was compiled and loaded by another thread than those of its tests."""
+    text = (CHAMPIONS / "matmul_public_persistent.avo").read_text()
+    package = Package(tmp_path_factory.mktemp("described"), "calls_described", target("matmul"), text, stub)
+    package.call(*squares())
+    return package
+
+
+def squares() -> list[torch.Tensor]:
+    return [torch.zeros(128, 128).bfloat16() for _ in range(2)]
+
+
+@pytest.mark.parametrize("how", ["remembered", "first", "switched off", "loaded"])
+def test_a_thread_that_is_new_to_cuda_fills_descriptors(
+    how: str, described: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As emitted it cannot: nothing but a descriptor needs a context that is current before the launch."""
+    stub, entry, inputs = described.stub, described.ops.KERNELS[0], squares()
+    for module in (sys.modules["calls_described.calls"], sys.modules["avo.export.calls"]):
+        monkeypatch.setattr(module, "_on_cuda", lambda inputs: True)
+    monkeypatch.setattr(torch.Tensor, "get_device", lambda x: 0)
+    for plan in described.kinds():
+        plan.known.clear()  # descriptors of addresses that were there before
+    with pytest.raises(RuntimeError, match="Failed to create tensor map descriptor"):
+        in_a_thread(lambda: entry(*inputs))
+    if how == "first":
+        described.ops.CALLS.plans.clear()
+    monkeypatch.setattr(described.ops.CALLS, "remember", how != "switched off")
+    call = quick(entry, 2) if how == "loaded" else described.call
+    stub.look(1)
+    since = stub.count()
+    found = in_a_thread(lambda: [call(*x).data_ptr() for x in (inputs, squares(), inputs)])
+    assert len(found) == 3 and stub.notes(since)[0].parameters == (inputs[0].data_ptr(),)
+
+
+def test_a_context_that_is_current_stays(described: Package) -> None:
+    """Somebody's own, or that of the tensors' device: a thread without one gets the latter, and asks once."""
+    calls, cuda = sys.modules["calls_described.calls"], described.stub._library
+
+    def current() -> int | None:
+        now = ctypes.c_void_p()
+        assert cuda.cuCtxGetCurrent(ctypes.byref(now)) == 0
+        return now.value
+
+    def after(before: int, *devices: int) -> list[int | None]:
+        cuda.cuCtxSetCurrent(ctypes.c_void_p(before))
+        found = []
+        for device in devices:
+            calls._THREAD.enter(device)
+            found.append(current())
+        return found
+
+    assert in_a_thread(lambda: after(0, 1)) == [2]  # the stub's context of device 1
+    assert in_a_thread(lambda: after(0, 0, 0)) == [1, 1]
+    assert in_a_thread(lambda: after(77, 1)) == [77]
 
 
 def test_two_kernels_share_what_lies_between_them(stub: ModuleType) -> None:
