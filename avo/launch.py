@@ -280,7 +280,10 @@ def prepare(
     if _named(evaluator) and config.evaluator in ("local", "predicted", "measured"):
         require_torch("judging")
         require_triton("judging")
-    chip = choosing.chip(config.hw) if hardware is None or isinstance(hardware, str) else hardware
+    if hardware is None or isinstance(hardware, str):
+        chip = choosing.chip(config.hw)
+    else:
+        chip = plugins.possible(hardware, hardware.name)
     if config.hw == choosing.AUTO:
         config = config.model_copy(update={"hw": chip.name})
     if _named(evaluator) and config.language != "python":

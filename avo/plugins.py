@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from avo.errors import UserMistake, unknown
+
+if TYPE_CHECKING:
+    from dsl.hardware import Hardware
 
 KINDS = ("target", "hardware", "evaluator", "agent", "model")
 GROUPS = {
@@ -331,13 +334,22 @@ def _typed(kind: str, name: str, found: Any) -> Any:
             raise UserMistake(
                 f"the hardware {name} is {type(value).__name__}, not an avo Hardware: see docs/plugins.md"
             )
-        return value
+        return possible(value, name)
     missing = [m for m in _METHODS[kind] if not callable(getattr(found, m, None))]
     if inspect.isclass(found) and missing:
         raise UserMistake(f"the {kind} {name} lacks {' and '.join(f'{m}()' for m in missing)}: see docs/plugins.md")
     if missing and not callable(found):
         raise UserMistake(f"the {kind} {name} is {type(found).__name__}, not a class or function: see docs/plugins.md")
     return found
+
+
+def possible(chip: Hardware, name: str) -> Hardware:
+    """The chip. Raises UserMistake where a field of it cannot be so: every time and limit would follow from that."""
+    from dsl.hardware_check import faults
+
+    if wrong := faults(chip):
+        raise UserMistake(f"the hardware {name}: {'; '.join(wrong)}: see docs/plugins.md")
+    return chip
 
 
 def _guarded(what: str, call: Callable[[], Any]) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+import avo
 from avo import plugins
 from avo.errors import UserMistake
 from evaluators.target import Target
@@ -160,3 +163,19 @@ def test_a_recorded_table_is_named_by_its_path(tmp_path: Path) -> None:
         with pytest.raises(UserMistake) as told:
             plugins.create("evaluator", name, {})
         assert said in str(told.value) and ".py" not in str(told.value)
+
+
+def test_a_chip_that_cannot_be_is_refused_wherever_it_is_named(
+    cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "chip.py").write_text(
+        "import dataclasses, math\nimport avo\n"
+        "CHIP = dataclasses.replace(avo.hardware('h100'), name='mine', sms=0, clock_hz=math.nan)\n"
+    )
+    said = "sms is 0; it wants a whole number above 0; clock_hz is nan; it wants a finite number above 0"
+    for verb in (("sol", "--hw"), ("evolve", "--steps", "1", "--hw"), ("hardware",)):
+        answer = cli(*verb, "chip.py")
+        assert answer.code == 2 and f"the hardware chip.py: {said}: see docs/plugins.md" in answer.err
+    with pytest.raises(UserMistake, match="the hardware mine: sms is 0"):
+        avo.evolve(target="softmax", hw=dataclasses.replace(avo.hardware("h100"), name="mine", sms=0), steps=1)
