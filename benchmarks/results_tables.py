@@ -10,6 +10,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from avo.benchmark_page import interval
 from dsl.hardware import hardware
 from dsl.parser import parse
 from evaluators.benchmark_result import Arm, Benchmark, Interval
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "benchmarks" / "data" / "bench"
 
 # (target, set) -> what was hoped for: over what, at least what ratio of speeds, in words
-_NORM = (("best", 1.0, "1.0x torch.compile"), ("ceiling", 0.9, "0.90 of a copy"))
+_NORM = (("best", 1.0, "1.0x torch.compile"), ("copy", 0.9, "0.90 of a copy"))
 GOALS: dict[tuple[str, str], tuple[tuple[str, float, str], ...]] = {
     ("attention", "public"): (("plain", 1.02, "1.02x the plain kernel's best setting"),),
     ("matmul", "public"): (("best", 0.95, "0.95x cuBLAS"),),
@@ -28,8 +29,11 @@ GOALS: dict[tuple[str, str], tuple[tuple[str, float, str], ...]] = {
     ("softmax", "public"): _NORM,
     ("rmsnorm", "models"): _NORM,
     ("softmax", "models"): _NORM,
+    ("gemm", "public"): (("best", 0.95, "0.95x cuBLAS"),),
     ("gemm", "decode"): (("best", 1.0, "1.0x cuBLAS"),),
 }
+# Where the copy beside the programs was none of the limits, as is told of each such table.
+CEILING = "of what the card sustains, the copy was slow"
 PLAIN = ("plain Triton", "plain lazy")
 SEARCHED = "search"  # the part of tables whose program `avo evolve` found from the naive seed
 
@@ -162,13 +166,35 @@ def has_roles(arm: Arm) -> bool:
 
 
 def reached(found: Benchmark, over: str) -> float | None:
-    """Ratio of speeds of the best programs over the best baselines, the plain kernel, or what the card sustains."""
-    if over == "ceiling":
+    """Ratio of speeds of the best programs over the best baselines, the plain kernel, a copy of the same bytes, or what
+    the card sustains."""
+    ratio = over_copy(found) if over == "copy" else over_plain(found) if over == "plain" else found.dispatched()
+    if over == "ceiling" or (over == "copy" and ratio is None):
         best = [o.of_ceiling for _, o in found.best_programs()]
         whole = len(best) == len(found.rows) and all(best)
         return math.exp(sum(math.log(x) for x in best if x) / len(best)) if whole else None
-    ratio = over_plain(found) if over == "plain" else found.dispatched()
     return None if ratio is None else ratio.value
+
+
+def standing(found: Benchmark, over: str, ratio: float) -> tuple[str, str]:
+    """What was reached of a goal, with its interval where it has one, and the verdict."""
+    got = reached(found, over)
+    if got is None:
+        return "-", "not decided"
+    known = {"best": found.dispatched, "plain": lambda: over_plain(found), "copy": lambda: over_copy(found)}[over]()
+    verdict = "missed" if got < ratio else "reached"
+    if known is None:
+        return f"{got:.3f} ({CEILING})", verdict
+    if verdict == "reached" and known.low < ratio:
+        verdict = "reached, the interval holds less"
+    return interval(known), verdict
+
+
+def over_copy(found: Benchmark) -> Interval | None:
+    """The best programs over a copy of the same bytes beside them, of sizes that memory limits. None where that copy
+    was a memcpy alone, which is slow at some sizes: what it says of a program flatters."""
+    limit = any(a.name == "copy" and "faster of" in a.about for a in found.arms)
+    return found.dispatched("copy") if limit and {r.bottleneck for r in found.rows} == {"memory"} else None
 
 
 def over_plain(found: Benchmark, roles: bool = True) -> Interval | None:

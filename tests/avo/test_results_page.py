@@ -72,3 +72,56 @@ def test_a_run_tells_its_pace_and_what_its_promotion_may_owe_to_launches(maker: 
     assert "promoted at 5.353 [5.340, 5.366]" in tall and "launch-bound: m=512,n=512,k=65536 (94.4 us)" in tall
     assert "launch-bound" not in told["h200_attention_d256_2026_11_30"]  # 0.66 ms and longer
     assert "promoted" not in told["h200_attention_2026_11"]
+
+
+def test_goals_are_told_of_searches_first_and_of_a_copy_that_was_a_limit(maker: Any) -> None:
+    import results_goals
+    import results_tables
+
+    from evaluators.benchmark_result import Benchmark
+
+    items = {maker.named(item): item for item in maker.tables("h200")}
+    told = results_goals.goals(list(items.values()))
+    row = next(line for line in told if line.startswith("| softmax | public | 0.90 of a copy"))
+    assert "0.923 [0.920, 0.924]: reached (softmax_search)" in row and row.endswith("| **yes** |")
+    row = next(line for line in told if line.startswith("| matmul | decode"))
+    assert "1.047 [1.044, 1.052]: reached (matmul_search_decode)" in row and row.endswith("| **yes** |")
+
+    found = Benchmark.model_validate(items["rmsnorm_search"]["benchmark"])
+    beside = [r.speed(o.arm, "copy") for r, o in found.best_programs()]
+    mean = 1.0
+    for one in beside:
+        mean *= one.value ** (1 / len(beside)) if one else 0
+    over = results_tables.over_copy(found)
+    assert over and over.value == pytest.approx(mean) == pytest.approx(0.973, abs=5e-4) and over.low < 0.973 < over.high
+    arms = tuple(a.model_copy(update={"about": "a memcpy"}) if a.name == "copy" else a for a in found.arms)
+    slow = found.model_copy(update={"arms": arms})
+    assert results_tables.over_copy(slow) is None and results_tables.standing(slow, "copy", 0.9) == (
+        f"0.953 ({results_tables.CEILING})",
+        "reached",
+    )
+    assert results_tables.standing(found, "copy", 0.972)[1] == "reached, the interval holds less"
+    assert results_tables.standing(found, "copy", 0.98)[1] == "missed"
+    short = found.model_copy(update={"rows": found.rows[:-1]})
+    cut = dict(items["rmsnorm_search"], benchmark=short.model_dump(mode="json"))
+    wanted = results_tables.GOALS["rmsnorm", "public"]
+    assert results_goals.verdicts(cut, short, wanted) == ["not decided", "not decided"]
+
+
+@pytest.mark.parametrize(
+    ("search", "by_hand", "stands"),
+    [
+        ("reached", "missed", "**yes**"),
+        ("reached, the interval holds less", "missed", "**yes**, the interval holds less"),
+        ("missed", "reached", "by hand alone; by search missed"),
+        ("not measured", "reached", "by hand alone; by search not measured"),
+        ("not measured", "missed", "**no**"),
+        ("missed", "not decided", "**no**"),
+        ("not measured", "not measured", "not measured"),
+        ("not measured", "not decided", "not decided"),
+    ],
+)
+def test_what_stands_is_what_a_search_reached(maker: Any, search: str, by_hand: str, stands: str) -> None:
+    import results_goals
+
+    assert results_goals._stands(search, by_hand) == stands
