@@ -1,10 +1,10 @@
 # ruff: noqa: E501  (sentences of a page)
 """What docs/integrity.md says of a device, from the record of it: no GPU, no network.
 
-    python benchmarks/integrity_page.py [RECORD]
+    python benchmarks/integrity_page.py [RECORD ...]
 
 RECORD is what `integrity_on_device.py` wrote. It takes the place of the committed one, and of the records that added to
-that; one with naive timers is kept for them where the new one has none. Without it the page is written anew from what
+that; of several the later rows count. One with naive timers is kept for them where the new one has none. Without it the page is written anew from what
 is committed under benchmarks/data.
 """
 
@@ -186,9 +186,13 @@ def written(page: str, record: Mapping[str, Any], naive: Mapping[str, Any]) -> s
     return page
 
 
-def taken(path: Path, data: Path) -> None:
-    """The record takes the place of the one that is there."""
-    new = json.loads(path.read_text())
+def taken(paths: Sequence[Path], data: Path) -> None:
+    """The record, its rows replaced by those of later ones, takes the place of the one that is there."""
+    new, *later = (json.loads(path.read_text()) for path in paths)
+    for record in later:
+        again = {(r["corpus"], r["name"]): r for r in record["rows"]}
+        new["rows"] = [again.pop((r["corpus"], r["name"]), r) for r in new["rows"]] + list(again.values())
+        new.setdefault("again", []).append({**record.get("asked", {}), "environment": record["environment"]})
     old = data / RECORD
     if old.exists() and not any(r["naive"] for r in of(new, "attacks")):
         before = json.loads(old.read_text())
@@ -202,7 +206,7 @@ def taken(path: Path, data: Path) -> None:
 def main() -> None:
     assert FOLDER.is_dir()
     if len(sys.argv) > 1:
-        taken(Path(sys.argv[1]), DATA)
+        taken([Path(path) for path in sys.argv[1:]], DATA)
     record = json.loads((DATA / RECORD).read_text())
     kept = DATA / NAIVE
     naive = (

@@ -38,6 +38,7 @@ _ZONE = 4096
 _KEPT = 8
 _GATHER = 20_000_000  # cycles, about ten milliseconds, after which no more is waited for
 _HOLD = 2_000_000  # cycles, about a millisecond: the host launches meanwhile
+_LONG_HOLD, _CYCLES_PER_S = 10_000_000, 2e9  # for steps of many launches, where no candidate is
 _PERSISTING = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 _AT_ONCE = 1 << 20  # pieces of an input that are made at once
 _FLUSH = 2  # times the L2: what is written and read between two timed calls
@@ -187,6 +188,7 @@ class Device:
         self.last: list[tuple[int, torch.Tensor, bytes]] = []
         self._flush: torch.Tensor | None = None
         self.holds = "nothing"
+        self._launching = 0.0  # seconds of the host's part of the last step
         self._idle = 0.0  # what `gather` takes on a device that has nothing to do
         self._empty = torch.empty
         if self.name == "cuda":
@@ -267,12 +269,13 @@ class Device:
         if self.name == "cuda":
             self._stream().synchronize()
 
-    def clocks(self, step: Callable[[], Any], cold: bool) -> dict[str, float]:
+    def clocks(self, step: Callable[[], Any], cold: bool, patient: bool = False) -> dict[str, float]:
         """Seconds of one step: by the device's events; those and what the host waits for beyond them; and from the
         event that ends it until nothing runs on the device.
 
         The device is held while the host launches, so that the events see the device's work and not the host's.
-        cold: the L2 is flushed before.
+        cold: the L2 is flushed before. patient: it is held as long as the step before took to launch; for steps that
+        are played, since a candidate would have that time on the host for nothing.
         """
         if self.name != "cuda":
             began = _perf_counter()
@@ -286,10 +289,12 @@ class Device:
         self._record(first)
         if cold and self._flush is not None:
             self._flush.add_(1)
-        self._whole.hold(_HOLD)
+        self._whole.hold(held(self._launching) if patient else _HOLD)
         self._record(start)
+        launching = _perf_counter()
         step()
         ended = _perf_counter()
+        self._launching = ended - launching
         self._record(stop)
         self._whole.gather()
         # Where the device had nothing left to do by then, it waited for the host and not for other work.
@@ -299,6 +304,11 @@ class Device:
         host = _perf_counter() - began
         seconds, whole, tail = (self._elapsed(a, b) / 1000 for a, b in ((start, stop), (first, rest), (stop, rest)))
         return {"seconds": seconds, "wall_s": seconds + max(0.0, host - whole), "tail_s": max(0.0, tail - idle)}
+
+
+def held(launching: float) -> int:
+    """Cycles, for a step whose launches take the host so many seconds."""
+    return max(_HOLD, int(min(_LONG_HOLD, 1.5 * launching * _CYCLES_PER_S)))
 
 
 def fill(flat: torch.Tensor, pool: torch.Tensor, key: int) -> None:
@@ -396,7 +406,7 @@ def time_call(device: Device, run: Any, path: str, payload: dict[str, Any]) -> A
         for _ in range(payload["calls"]):
             outputs[:] = _called(device, run, path, inputs, payload["params"], poisoned=False)
 
-    clocks = device.clocks(step, payload["cold"])
+    clocks = device.clocks(step, payload["cold"], patient=not path)
     rows, data = [], []
     for o, take in zip(outputs, payload["take"], strict=False):
         if not _plain(device, o):

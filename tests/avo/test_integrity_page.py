@@ -87,9 +87,19 @@ def test_a_new_record_takes_the_place_of_the_old_ones(page, tmp_path):
         (tmp_path / name).write_text("{}")
     new = tmp_path / "new.json"
     new.write_text(json.dumps(record()))
-    page.taken(new, tmp_path)
+    page.taken([new], tmp_path)
     assert json.loads((tmp_path / page.RECORD).read_text()) == record()
     assert json.loads((tmp_path / page.NAIVE).read_text()) == naive()
     assert sorted(p.name for p in tmp_path.glob("integrity*")) == sorted([page.RECORD, page.NAIVE])
-    page.taken(new, tmp_path)  # again: what naive timers said is kept
+    page.taken([new], tmp_path)  # again: what naive timers said is kept
     assert json.loads((tmp_path / page.NAIVE).read_text()) == naive()
+
+
+def test_later_rows_count(page, tmp_path):
+    first, later = tmp_path / "first.json", tmp_path / "later.json"
+    first.write_text(json.dumps(record()))
+    later.write_text(json.dumps(record() | {"rows": [row("honest", "messages"), row("honest", "two_kernels")]}))
+    page.taken([first, later], tmp_path)
+    rows = json.loads((tmp_path / page.RECORD).read_text())["rows"]
+    assert [r["status"] for r in rows if r["name"] == "messages"] == ["ok"]
+    assert [r["name"] for r in rows] == [r["name"] for r in record()["rows"]] + ["two_kernels"]

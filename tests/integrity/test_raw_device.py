@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -316,3 +317,29 @@ def test_inputs_read_from_memory_need_no_rounding(name, sizes):
         for output, answer in rounded.items():
             assert np.array_equal(answer.oracle, as_read[output].oracle, equal_nan=True)
             assert np.array_equal(answer.honest, as_read[output].honest, equal_nan=True)
+
+
+def test_a_step_of_many_launches_is_held_for_as_long_as_they_take():
+    """Where a candidate is, the device is held for one time: it could work on the host meanwhile."""
+    device = child_device.Device.__new__(child_device.Device)
+    holds = []
+    device.name, device._flush, device._idle, device._launching = "cuda", None, 0.0, 0.0
+    device._event = lambda enable_timing: None
+    device._record = lambda event: None
+    device._elapsed = lambda begin, end: 1.0
+    device._query = lambda event: False
+    device._sync = device._release = lambda: None
+    device._whole = type("Whole", (), {"hold": lambda _, cycles: holds.append(cycles), "gather": lambda _: None})()
+    for patient in (True, True, False):
+        device.clocks(lambda: time.sleep(0.002), cold=False, patient=patient)
+    assert holds[0] == holds[2] == child_device._HOLD and 6_000_000 <= holds[1] <= child_device._LONG_HOLD
+    assert [child_device.held(s) for s in (0.0, 0.0001, 60.0)] == [2_000_000, 2_000_000, 10_000_000]
+
+
+def test_only_steps_that_are_played_are_waited_for(monkeypatch):
+    asked = []
+    device = type("Device", (), {"rows": [], "held": {}, "launches": type("L", (), {})(), "holds": "nothing"})()
+    device.clocks = lambda step, cold, patient: asked.append(patient) or {"seconds": 1.0}
+    for path in ("kernel.py", ""):
+        child_device.time_call(device, None, path, {"params": {}, "calls": 1, "cold": True, "take": []})
+    assert asked == [False, True]
