@@ -81,6 +81,12 @@ def test_the_page_tells_counts_exceptions_and_cost(page):
     assert page.written(text, record(), naive()) == text
 
 
+def test_the_committed_page_is_what_the_committed_record_says(page):
+    committed = json.loads((page.DATA / page.RECORD).read_text())
+    timers = json.loads((page.DATA / page.NAIVE).read_text())
+    assert page.written(page.PAGE.read_text(), committed, timers) == page.PAGE.read_text()
+
+
 def test_a_new_record_takes_the_place_of_the_old_ones(page, tmp_path):
     (tmp_path / page.RECORD).write_text(json.dumps(naive()))
     for name in page.REPLACED:
