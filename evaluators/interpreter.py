@@ -228,7 +228,11 @@ class Corrections:
 
     # -- matrix products -------------------------------------------------------------------------------------------
 
+    def create_barrier(self: Any, *_: Any) -> None:
+        _meet()
+
     def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
+        _meet()
         held = d.data.dtype
         if held.kind in "iu":  # float64 is exact far beyond what 8-bit operands can reach, and has a BLAS
             product = np.matmul(a.data.astype(np.float64), b.data.astype(np.float64))
@@ -253,6 +257,7 @@ class Corrections:
         rhs_k_pack: bool,
         acc: Any,
     ) -> Any:
+        _meet()
         left = _scaled(lhs, lhs_scale, lhs_format, packed=-1 if lhs_k_pack else -2, k=-1)
         right = _scaled(rhs, rhs_scale, rhs_format, packed=-2 if rhs_k_pack else -1, k=-2)
         return Handle(np.matmul(left, right) + acc.data, tl.float32)
@@ -499,6 +504,7 @@ def install() -> None:
     base._get_np_dtype = _held
     base._validate_np_data_size = lambda data, ty: True  # a narrow float is wider here than its type
     base.ReduceScanOpInterface.to_tensor = folding.to_tensor
+    base.ReduceScanOpInterface.apply = _met(base.ReduceScanOpInterface.apply)
     base.ReduceOps.generic_reduce = folding.generic_reduce
     base.ReduceOps.sum, base.ScanOps.cumsum = folding.summed, folding.summed_up
     base.ScanOps.generic_scan = folding.generic_scan
@@ -527,6 +533,20 @@ def watch_order() -> None:
     from evaluators.launch_order import Order
 
     REGIONS.order = Order()
+
+
+def _meet() -> None:
+    """The threads of the program that runs wait for each other."""
+    if REGIONS.order is not None:
+        REGIONS.order.meet()
+
+
+def _met(apply: Any) -> Any:
+    def run(operation: Any, given: Any) -> Any:
+        _meet()
+        return apply(operation, given)
+
+    return run
 
 
 def program() -> str:

@@ -10,6 +10,10 @@ An atomic that happens to come first orders nothing, though, if the other progra
 where two programs met in an order that only atomics gave, `rehearse` runs them again from the launch's start: the one
 up to the atomic that told of its work, then the other, which in an honest kernel waits, or leaves the rest to others.
 
+Within a program, a block's places are the work of many threads: what one has stored another reads only after they have
+met (a barrier, a product, a reduction, an atomic). A plain read of what this program stored at another place of a
+block, with no such meeting between, is a race too.
+
 No race: programs that write the same value, up to the last bits of a float, for then any order leaves the same. So
 overlapping tiles, and a scale that everybody writes, are as they should be.
 """
@@ -29,6 +33,7 @@ _PENDING = 1 << 22  # elements read whose places are kept, of one tensor, until 
 _LAST_BITS = {("f", 8): 64, ("f", 4): 64, ("f", 2): 1, ("u", 2): 1}  # of a float; bf16 is held as its bits
 
 
+_PLACE, _LANE = 21, 26  # bits of a place in a block (of at most 2^20), and of that with the block's size
 _CHANCE = random.SystemRandom()
 _REHEARSED = 4  # pairs of programs of a launch
 _WAITS = 200  # accesses beyond twice those that a program took before: by then it waits
@@ -46,7 +51,8 @@ class Race(MemoryFault):
 class _Marks:
     """Of one tensor's memory, a number for each `unit` bytes. writer: epoch of the last write, negative where it was an
     atomic; reader: epoch of the first plain read, later: of the last one of another program; watcher: of the last
-    volatile one; node: the last release. 0 is nothing, None nothing yet."""
+    volatile one; node: the last release; lane: which place of which block of the program stored it, since which
+    meeting of its threads. 0 is nothing, None nothing yet."""
 
     size: int
     unit: int
@@ -55,19 +61,20 @@ class _Marks:
     later: NDArray | None = None
     watcher: NDArray | None = None
     node: NDArray | None = None
+    lane: NDArray | None = None
     pending: list[tuple[NDArray, NDArray | None, int, int]] = field(default_factory=list)
     waiting: int = 0
 
     def of(self, name: str, itemsize: int) -> NDArray:
         """By elements of that many bytes: [elements], or [elements, units]."""
         if itemsize < self.unit:
-            for known in ("writer", "reader", "later", "watcher", "node"):
+            for known in ("writer", "reader", "later", "watcher", "node", "lane"):
                 if (array := getattr(self, known)) is not None:
                     setattr(self, known, np.repeat(array, self.unit // itemsize))
             self.unit = itemsize
         array = getattr(self, name)
         if array is None:
-            array = np.zeros(-(-self.size // self.unit), np.int32)
+            array = np.zeros(-(-self.size // self.unit), np.int64 if name == "lane" else np.int32)
             setattr(self, name, array)
         if itemsize == self.unit:
             return array
@@ -79,6 +86,7 @@ class Order:
     """What the programs of one launch have done so far, and what each of them knows of the others."""
 
     def __init__(self) -> None:
+        self._meeting = 0  # of the threads of a program, the last of them
         self.begin()
 
     def begin(self) -> None:
@@ -103,6 +111,11 @@ class Order:
         self._first, self._node, self._known = self._epoch, 0, {}
         self._firsts.append(self._epoch)
         self._accesses.append(0)
+        self.meet()
+
+    def meet(self) -> None:
+        """The threads of the program wait for each other."""
+        self._meeting += 1
 
     def _next_epoch(self) -> None:
         self._epoch += 1
@@ -117,6 +130,8 @@ class Order:
             at = index if mask is None else index[mask]
             written = marks.of("writer", itemsize)[at]
             self._insist(written, None, at, itemsize, "reads what program {} has written")
+        if marks.lane is not None:
+            self._same_thread(marks.of("lane", itemsize), index, mask, itemsize)
         if marks.reader is not None:
             self._note(marks, index, mask, itemsize, self._epoch)
             return
@@ -142,12 +157,37 @@ class Order:
                 for epochs, said in seen:
                     self._insist(epochs, same, at, itemsize, said)
         marks.of("writer", itemsize)[at] = self._epoch
+        lanes, mine = marks.of("lane", itemsize), self._lanes(index, mask)
+        mine = mine if lanes.ndim == 1 else mine[..., None]
+        lanes[at] = mine
+        if (several := lanes[at] != mine).any():  # each of them reads what it has stored itself
+            lanes[at[several if lanes.ndim == 1 else several.any(-1)]] = 0
+
+    def _lanes(self, index: NDArray, mask: NDArray | None) -> NDArray:
+        """A number for each place of a block: the last meeting, the block's size, the place."""
+        places = np.arange(index.size, dtype=np.int64).reshape(index.shape)
+        code = self._meeting << _LANE | max(0, index.size.bit_length() - 1) << _PLACE
+        return places + code if mask is None else places[mask] + code
+
+    def _same_thread(self, lanes: NDArray, index: NDArray, mask: NDArray | None, itemsize: int) -> None:
+        at = index if mask is None else index[mask]
+        seen, mine = lanes[at], self._lanes(index, mask)
+        wrong = (seen >> _LANE == self._meeting) & (seen != (mine if lanes.ndim == 1 else mine[..., None]))
+        if wrong.any():
+            element = int(at[tuple(np.argwhere(wrong)[0][: at.ndim])])
+            self._ended = Race(
+                f"a race: it reads what another thread of the same program has stored (element {element} of {itemsize} "
+                f"{'byte' if itemsize == 1 else 'bytes'}), and nothing between makes the threads meet; "
+                "tl.debug_barrier() does"
+            )
+            raise self._ended
 
     def atomic(
         self, region: Region, index: NDArray, mask: NDArray | None, itemsize: int, gets: bool, gives: bool
     ) -> None:
         """An atomic, before it happens. gets: it acquires; gives: it releases."""
         self._count(atomic=True)
+        self.meet()
         marks = self._of(region, itemsize)
         at = index if mask is None else index[mask]
         nodes = marks.of("node", itemsize)

@@ -100,6 +100,26 @@ def test_a_volatile_read_is_a_read_for_who_writes_plainly():
     launch.atomic(3, of=launch.data)  # whoever waits by volatile reads waits for that
 
 
+def test_threads_of_a_program_meet_before_they_read_what_others_of_them_stored():
+    launch = Launch()
+    launch.program(0)
+    launch.write(1.0, 0, 1, 2, 3)
+    launch.read(0, 1, 2, 3)  # each its own
+    with raced(r"another thread of the same program has stored \(element 3 of 4 bytes\)"):
+        launch.read(3, 2, 1, 0)
+    with raced("another thread"):
+        launch.read(0, 1)  # a block of another size lies otherwise in the threads
+    launch.regions.order.meet()
+    launch.read(3, 2, 1, 0)
+    launch.write(2.0, 5, 5)  # what several store, each has stored
+    launch.read(5, 5)
+    launch.write(3.0, 6, 7)
+    launch.signal()
+    launch.read(7, 6)
+    launch.program(1)
+    launch.write(1.0, 4, 5, mask=np.array([True, False]))
+
+
 def test_masked_places_and_bytes_of_other_sizes_are_told_apart():
     launch = Launch()
     launch.program(0)
