@@ -5,7 +5,8 @@ python benchmarks/host_cost.py --out DIR [NAME...]   of PACKAGES those named, el
 Sizes are so small that the GPU is never waited for, and each stretch of calls begins with an idle one. Without a GPU
 the tensors lie in host memory and Triton launches through a driver that runs nothing (stub_cuda.py): Python, torch's
 dispatch and Triton's launcher are as they are, the CUDA driver's share (cuLaunchKernel, cuTensorMapEncode, the
-caching allocator) is missing. Microseconds, the median of ROUNDS stretches of CALLS calls.
+caching allocator) is missing. Microseconds, the median of ROUNDS stretches of CALLS calls; the layers of a
+package take turns.
 """
 
 from __future__ import annotations
@@ -37,19 +38,23 @@ ROUNDS, CALLS = 101, 20
 EXTENT = 128
 
 
-def us(call: Callable[[], Any], rest: Callable[[], Any]) -> float:
-    """Median microseconds of the host for one call; `rest` waits until the device has nothing to do."""
-    for _ in range(20):
-        call()
-    taken = []
-    for _ in range(ROUNDS):
-        rest()
-        began = time.perf_counter_ns()
-        for _ in range(CALLS):
-            call()
-        taken.append((time.perf_counter_ns() - began) / CALLS / 1e3)
-        rest()
-    return statistics.median(taken)
+def us(calls: dict[str, Callable[[], Any]], rest: Callable[[], Any]) -> dict[str, float]:
+    """Median microseconds of the host for one call of each, in turns, so that a slow moment of the host is everyone's.
+
+    `rest` waits until the device has nothing to do.
+    """
+    taken: dict[str, list[float]] = {what: [] for what in calls}
+    for turn in range(ROUNDS + 1):
+        for what, call in calls.items():
+            for _ in range(CALLS if turn == 0 else 3):  # what ran before has the caches
+                call()
+            rest()
+            began = time.perf_counter_ns()
+            for _ in range(CALLS):
+                call()
+            taken[what].append((time.perf_counter_ns() - began) / CALLS / 1e3)
+            rest()
+    return {what: round(statistics.median(those[1:]), 2) for what, those in taken.items()}
 
 
 def package(name: str, folder: Path) -> Any:
@@ -93,30 +98,28 @@ def layers(name: str, module: Any, device: str, rest: Callable[[], Any]) -> dict
     args, entry = (*inputs, *params.values()), ops.KERNELS[0]
     facts.TABLE = (*facts.TABLE, {"sizes": sizes, "params": params, "kernel": 0, "seconds": 1e-5})  # as if judged
     found: dict[str, float] = {}
-
-    def timed(what: str, call: Callable[[], Any]) -> None:
-        found[what] = round(us(call, rest), 2)
+    calls: dict[str, Callable[[], Any]] = {}
 
     first = function(*inputs, **params)
     again = function(*inputs, **params)
     (plan,) = ops.CALLS.plans.values()
     found["remembered"] = float(plan is not None)
     found["same_bits"] = float(device == "cpu" or torch.equal(first, again))
-    timed("function", lambda: function(*inputs, **params))
-    timed("forward operator", lambda: ops.forward_op(*args))
-    timed("below torch's dispatch", lambda: ops._run(*args))
+    calls["function"] = lambda: function(*inputs, **params)
+    calls["forward operator"] = lambda: ops.forward_op(*args)
+    calls["below torch's dispatch"] = lambda: ops._run(*args)
     if plan is not None:
         stream, addresses = plan.driver.get_current_stream(plan.device), [x.data_ptr() for x in (*inputs, again)]
         at = plan.at((stream, *addresses))
-        timed("launch alone", lambda: [launch(*given) for launch, given in at])
+        calls["launch alone"] = lambda: [launch(*given) for launch, given in at]
     loaded = quick(entry, len(inputs))
     loaded(*inputs, **params)
-    timed("loaded", lambda: loaded(*inputs, **params))
-    timed("output alone", lambda: torch.empty(again.shape, dtype=again.dtype, device=again.device))
-    timed("with autograd", lambda: ops.op(*args))
+    calls["loaded"] = lambda: loaded(*inputs, **params)
+    calls["output alone"] = lambda: torch.empty(again.shape, dtype=again.dtype, device=again.device)
+    calls["with autograd"] = lambda: ops.op(*args)
     spread = [[x.clone() for x in inputs] for _ in range(64)]  # the next addresses, of which some were never seen
     turn = iter(range(10**9))
-    timed("64 sets of tensors", lambda: function(*spread[next(turn) % 64], **params))
+    calls["64 sets of tensors"] = lambda: function(*spread[next(turn) % 64], **params)
 
     def as_it_stood(*given: Any) -> Any:
         tensors, values = given[: len(inputs)], dict(zip(params, given[len(inputs) :], strict=True))
@@ -125,16 +128,16 @@ def layers(name: str, module: Any, device: str, rest: Callable[[], Any]) -> dict
     before = torch.library.custom_op(f"host_cost::{name}", as_it_stood, mutates_args=(), schema=facts.SCHEMA)
     before.register_fake(ops._fake)
     before.register_autograd(lambda ctx, *gradients: None)
-    timed("before: function", lambda: before(*args))
-    timed("before: dispatch", lambda: dispatch.choose(inputs, params))
-    timed("before: emitted function", lambda: entry(*inputs, **params))
+    calls["before: function"] = lambda: before(*args)
+    calls["before: dispatch"] = lambda: dispatch.choose(inputs, params)
+    calls["before: emitted function"] = lambda: entry(*inputs, **params)
     if name in LIBRARY and device != "cpu":
         theirs = {
             "rms_norm": lambda: torch.nn.functional.rms_norm(inputs[0], inputs[0].shape[-1:], inputs[1], 1e-6),
             "matmul": lambda: torch.matmul(*inputs),
         }[LIBRARY[name]]
-        timed("the library's", theirs)
-    return found
+        calls["the library's"] = theirs
+    return found | us(calls, rest)
 
 
 def main() -> int:
