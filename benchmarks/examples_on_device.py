@@ -4,8 +4,9 @@
 
 Prints for each example the relative L2 distance of each output to the rounded meaning, on ragged sizes; for each
 function of tests/avo/plain_functions.py that imports, that of the program's outputs to the function in float64. Fails
-where one is further than 2e-2 (4e-2 for an output in e4m3), or where a program that lowers for the chip does not run;
-what went wrong is printed in full at the end.
+where one is further than 2e-2 (4e-2 for an output in e4m3), where a program that lowers for the chip does not run, or
+where a function is refused that should import, or imports though it should be refused (`REFUSED` of that file); what
+went wrong is printed in full at the end.
 """
 
 from __future__ import annotations
@@ -145,28 +146,41 @@ def interpreted(program: Any, lowered: Any, arrays: dict[str, Any], params: dict
 
 def judged(job: tuple[str, str, str, bool]) -> tuple[str, str, str]:
     """What is printed of one, "" or what it fails of, and the whole of an error."""
+    from avo.errors import UserMistake
+    from avo.importing.tracing import NotImported
     from dsl.diagnostics import ProgramError
 
     kind, name, hw, dry = job
+    expected = kind == "function" and name in plain_functions().REFUSED
     try:
         far = (of_example if kind == "example" else of_function)(name, hw, dry)
     except ProgramError as refused:
         return f"not lowered: {refused.diagnostics[0].message[:80]}", "", ""
+    except (NotImported, UserMistake) as refused:
+        why = refused.troubles[0].why if isinstance(refused, NotImported) else str(refused)
+        told = f"{'refused, as it should be' if expected else 'refused'}: {' '.join(why.split())[:80]}"
+        return told, "" if expected else name, "" if expected else str(refused)
     except Exception as wrong:
         return f"{type(wrong).__name__}: {' '.join(str(wrong).split())[:120]}", name, traceback.format_exc()
     text = ", ".join(f"{n} {x:.1e}{' FAR' * wrong}" for n, (x, wrong) in far.items())
+    if expected:
+        return f"{text}, though it is listed as refused", name, ""
     return text, name * any(wrong for _, wrong in far.values()), ""
 
 
-def importable() -> list[str]:
-    """The functions of the file that are meant to import."""
+def plain_functions() -> Any:
     spec = importlib.util.spec_from_file_location("plain_functions", FUNCTIONS)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def functions() -> list[str]:
+    """Those of the file that have inputs of their own: all that import, and those of REFUSED."""
     return [
         x.removesuffix("_inputs")
-        for x in vars(module)
+        for x in vars(plain_functions())
         if x.endswith("_inputs") and x not in ("no_inputs", "example_inputs")
     ]
 
@@ -179,7 +193,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=8, help="processes")
     args = parser.parse_args()
     names = [("example", p.stem) for p in sorted((ROOT / "docs" / "examples").glob("*.avo"))]
-    names += [("function", name) for name in importable()]
+    names += [("function", name) for name in functions()]
     jobs = [(kind, n, args.hw, args.dry_run) for kind, n in names if not args.only or n in args.only]
     bad, errors = [], []
     from evaluators.device import held

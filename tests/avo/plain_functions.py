@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 B = torch.bfloat16
+REFUSED = ("rope_filled", "rope_complex")  # of those with inputs of their own
 
 
 def zeros(*shapes, dtype=B):
