@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from avo.errors import UserMistake
+from avo.errors import HarnessUnavailable, UserMistake
 
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
@@ -45,6 +45,25 @@ def judge(name: str, hardware: Hardware) -> str:
     except NoDevice as error:
         raise UserMistake(str(error)) from None
     return "measured"
+
+
+_INSTEAD = (
+    "A new run predicts with --evaluator predicted; one that was measured goes on where its chip is, and "
+    "`avo replay RUN` does it again from the record anywhere"
+)
+
+
+def insist_here(name: str, hardware: Hardware, instead: str = _INSTEAD) -> None:
+    """Raises HarnessUnavailable where that evaluator measures and the chip is not here: somebody named it, or a run
+    that was measured is taken up. instead: what can be done."""
+    if name != "measured":
+        return
+    from evaluators.device import NoDevice, local_devices, matching
+
+    try:
+        matching(local_devices(), hardware)
+    except NoDevice as error:
+        raise HarnessUnavailable(f"{error.measuring}. {instead}") from None
 
 
 def jobs(evaluator: str) -> int:

@@ -289,6 +289,8 @@ def prepare(
     if _named(evaluator) and config.language != "python":
         config = config.model_copy(update={"evaluator": choosing.judge(config.evaluator, chip)})
     cluster = _cluster(config, chip) if config.cluster is not None and _named(evaluator) else None
+    if _named(evaluator) and cluster is None:
+        choosing.insist_here(config.evaluator, chip)
     if config.jobs is None:
         found = choosing.jobs(config.evaluator) if cluster is None else cluster.slots
         config = config.model_copy(update={"jobs": found})

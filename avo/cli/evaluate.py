@@ -62,6 +62,7 @@ def evaluate(
     if file.endswith(".py") and evaluator == "local":
         judge = _raw(chip, accept_sandbox)
     else:
+        choosing.insist_here(evaluator, chip, "--evaluator predicted predicts its times")
         judge = plugins.create("evaluator", choosing.judge(evaluator, chip), {"jobs": 1, "hardware": chip})
     try:
         evaluation = evaluation_of(judge, judge.evaluate(text, found, chip))

@@ -122,3 +122,30 @@ def test_a_run_without_times_says_that_nothing_is_ranked(
     assert answer.code == 0, answer.err
     assert "2 of 2 candidates passed every gate; without times none of them is the best" in answer.out
     assert "accepted yet" not in answer.out and "finishing 0" not in answer.out
+
+
+def test_what_has_to_be_measured_without_its_chip_is_no_mistake(
+    cli: Callable[..., Any], machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The harness is not there: 3, as of the verbs that only measure. A run that is taken up cannot be predicted."""
+    from archive import open_archive
+    from avo.config import RunConfig
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.avo").write_text(target("softmax").seed)
+    machine()
+    named = ("--target", "softmax", "--hw", "h200", "--evaluator", "measured")
+    judged = cli("eval", "x.avo", *named)
+    assert judged.code == 3
+    assert "no h200 is here, so nothing can be measured. --evaluator predicted predicts its times" in judged.err
+    begun = cli("evolve", *named, "--steps", "1")
+    assert begun.code == 3 and "A new run predicts with --evaluator predicted" in begun.err
+    assert not (tmp_path / "avo.db").exists()
+    config = RunConfig(target="softmax", hw="h200", evaluator="measured", steps=1, jobs=2).model_dump(mode="json")
+    with open_archive(tmp_path / "avo.db") as store:
+        store.create_run(target="softmax", hardware="h200", agent="heuristic", seed=0, jobs=2, judge="j", config=config)
+    resumed = cli("evolve", "--resume", "1")
+    assert resumed.code == 3 and "`avo replay RUN` does it again from the record anywhere" in resumed.err
+    machine(H200.model_copy(update={"name": "NVIDIA B200"}))
+    other = cli("evolve", "--resume", "1")
+    assert other.code == 3 and "the device here is NVIDIA B200, not h200: measure here with --hw b200" in other.err
