@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from avo.errors import UserMistake
 
@@ -98,12 +98,22 @@ def writing(path: str) -> Iterator[TextIO]:
                 whole.unlink(missing_ok=True)
 
 
+def _opened(path: str) -> TextIO:
+    """As text, decompressed where its name says that it is compressed."""
+    import gzip
+    import lzma
+
+    opening: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
+    return cast(TextIO, opening.get(Path(path).suffix, open)(path, "rt", encoding="utf-8"))
+
+
 @contextmanager
 def lines_of(path: str) -> Iterator[Iterable[str]]:
-    """The lines of a file of any size, or of standard input for `-`. Raises UserMistake where it cannot be read."""
+    """The lines of a file of any size (also .xz, .gz), or of standard input for `-`. Raises UserMistake where it cannot
+    be read."""
     try:
         if path != "-":
-            with Path(path).open(encoding="utf-8") as file:
+            with _opened(path) as file:
                 yield file
             return
         file = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8")  # whatever the locale says
@@ -117,3 +127,13 @@ def lines_of(path: str) -> Iterator[Iterable[str]]:
         raise UserMistake(f"{path} is not UTF-8 text") from None
     except OSError as error:
         raise UserMistake(f"cannot read {path}: {error.strerror or error}") from None
+    except _damaged() as error:
+        raise UserMistake(f"cannot read {path}: {error or 'it is cut off'}") from None
+
+
+def _damaged() -> tuple[type[Exception], ...]:
+    """What is raised for a compressed file that is cut off, or is none; asked for only where something is raised."""
+    import lzma
+    import zlib
+
+    return EOFError, lzma.LZMAError, zlib.error

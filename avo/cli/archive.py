@@ -59,7 +59,9 @@ def export(
 
 @archive.command("import")
 def load(
-    path: Annotated[str, typer.Argument(help="A file that `export` wrote; - is stdin.", metavar="FILE")],
+    path: Annotated[
+        str, typer.Argument(help="A file that `export` wrote, also as .xz or .gz; - is stdin.", metavar="FILE")
+    ],
     where: ArchiveOption = None,
     trust: Annotated[bool, typer.Option("--trust", help="New runs share its verdicts, as if found here.")] = False,
     as_json: JsonOption = False,

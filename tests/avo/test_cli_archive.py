@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +83,23 @@ def test_an_archive_is_checked_exported_imported_and_freed(cli: Callable[..., An
         raw.execute("UPDATE evaluations SET predicted = 7 WHERE id = 1")
     told = cli("archive", "check", "--json")
     assert told.code == 1 and not json.loads(told.out)["whole"]
+
+
+@pytest.mark.parametrize(("ending", "compress"), [("xz", lzma.compress), ("gz", gzip.compress)])
+def test_a_compressed_file_is_imported_as_it_stands(
+    cli: Callable[..., Any], evolved: Path, ending: str, compress: Callable[[bytes], bytes]
+) -> None:
+    assert cli("archive", "export", "here.jsonl").code == 0
+    packed = compress((evolved / "here.jsonl").read_bytes())
+    (evolved / f"here.jsonl.{ending}").write_bytes(packed)
+    answer = cli("archive", "import", f"here.jsonl.{ending}", "--archive", "all.db")
+    assert answer.code == 0 and f"run 1 of here.jsonl.{ending} is run 1 of all.db" in answer.out
+    assert cli("best", "--archive", "all.db").out == cli("best").out
+    for wrong in (packed[: len(packed) // 2], b"no archive"):
+        (evolved / f"cut.{ending}").write_bytes(wrong)
+        answer = cli("archive", "import", f"cut.{ending}", "--archive", "cut.db")
+        assert answer.code == 2 and f"cannot read cut.{ending}: " in answer.err
+        assert not (evolved / "cut.db").exists() or "holds no run yet" in cli("log", "--archive", "cut.db").out
 
 
 def test_a_file_to_import_that_is_none_makes_no_archive(
