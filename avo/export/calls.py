@@ -17,7 +17,6 @@ import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import cache
 from typing import Any
 
 import torch
@@ -239,10 +238,12 @@ class _Thread(threading.local):
         """Makes a context current where none is. Legal while a stream is captured, and waits for nothing."""
         if device in self.devices:
             return
-        cuda, current = _libcuda(), ctypes.c_void_p()
-        _succeed(cuda.cuCtxGetCurrent(ctypes.byref(current)))
-        if not current.value:  # else it is the device's, or one that the caller has chosen
-            _succeed(cuda.cuCtxSetCurrent(_primary(device)))
+        cuda, number, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()  # torch has loaded it
+        _succeed(cuda.cuCtxGetCurrent(ctypes.byref(context)))
+        if not context.value:  # else it is the device's, or one that the caller has chosen
+            _succeed(cuda.cuDeviceGet(ctypes.byref(number), device))
+            _succeed(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), number))  # which torch and Triton share
+            _succeed(cuda.cuCtxSetCurrent(context))
         self.devices.add(device)
 
 
@@ -251,20 +252,6 @@ _THREAD = _Thread()
 
 def _on_cuda(inputs: Sequence[Any]) -> bool:
     return bool(inputs) and inputs[0].is_cuda and torch.version.hip is None
-
-
-@cache
-def _libcuda() -> Any:
-    return ctypes.CDLL("libcuda.so.1")  # torch has loaded it
-
-
-@cache
-def _primary(device: int) -> ctypes.c_void_p:
-    """The context that torch and Triton share."""
-    number, found = ctypes.c_int(), ctypes.c_void_p()
-    _succeed(_libcuda().cuDeviceGet(ctypes.byref(number), device))
-    _succeed(_libcuda().cuDevicePrimaryCtxRetain(ctypes.byref(found), number))
-    return found
 
 
 def _succeed(code: int) -> None:
