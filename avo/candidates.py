@@ -22,7 +22,8 @@ WORTH = 0.003  # of the geometric mean, that one more program has to be worth
 
 @dataclass(frozen=True)
 class Named:
-    """text: of the program. The rest is known only for a candidate. lineage: digests from the seed to it."""
+    """text: of the program. The rest is known only for a candidate. lineage: digests from the seed to it. promotion:
+    what came of it when it was judged again as the best of its run."""
 
     name: str
     text: str
@@ -31,6 +32,7 @@ class Named:
     evaluation: Evaluation | None = None
     run: Run | None = None
     lineage: tuple[str, ...] = ()
+    promotion: Evaluation | None = None
 
 
 def find(name: str, archive: str | None = None) -> Named:
@@ -61,15 +63,17 @@ def find_all(names: Sequence[str], archive: str | None = None) -> list[Named]:
 
 def each(run: int, archive: str | None = None) -> list[int]:
     """Numbers of the right candidates to dispatch to, the most telling first: each one more is worth WORTH of the
-    geometric mean over the sizes, by the run's own times. Raises UserMistake where the run has no right candidate."""
+    geometric mean over the sizes, by the run's own times. One that failed when it was judged again as a winner is none.
+    Raises UserMistake where the run has no right candidate."""
     from evaluators.evaluation import Status
 
     with _opened(f"{run}/{EACH}", archive) as store:
         store.run(run)
+        failed = {d for d, again in store.promotions(run).items() if again.status is not Status.OK}
         times: dict[int, dict[str, float]] = {}
         modes: dict[int, str] = {}
         for c in store.candidates(run, status=Status.OK, text=False):
-            if (found := store.evaluation(c)) is not None:
+            if c.digest not in failed and (found := store.evaluation(c)) is not None:
                 rows = (
                     (w.workload, w.measured_s if found.mode == "measured" else w.predicted_s) for w in found.workloads
                 )
@@ -101,6 +105,7 @@ def candidate(name: str, archive: str | None = None) -> Named:
         evaluation = store.evaluation(found)
         run = store.run(found.run)
         lineage = tuple(c.digest for c in store.lineage(found.run, found.k))
+        promotion = store.promotions(found.run).get(found.digest)
     try:
         program = parse(found.text)
     except ProgramError:
@@ -108,7 +113,7 @@ def candidate(name: str, archive: str | None = None) -> Named:
             f"candidate {found.digest[:8]} is no program of the language: raw Python, or a text that does not parse. "
             f"`avo show {name} --program` prints it"
         ) from None
-    return Named(found.digest[:8], found.text, program, found, evaluation, run, lineage)
+    return Named(found.digest[:8], found.text, program, found, evaluation, run, lineage, promotion)
 
 
 def _opened(name: str, archive: str | None) -> Archive:

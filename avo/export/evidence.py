@@ -34,13 +34,16 @@ class Variant:
 
 
 def variant_of_candidate(named: Named) -> Variant:
-    """Of an accepted candidate of an archive. Raises UserMistake where it was not accepted."""
+    """Of an accepted candidate of an archive. Raises UserMistake where it was not accepted, or failed when it was
+    judged again as the best of its run: on fresh inputs, at sizes that nobody saw."""
     assert named.candidate is not None and named.run is not None
     found, evaluation = named.candidate, named.evaluation
     if evaluation is None:
         raise UserMistake(f"candidate {found.digest[:8]} is not judged yet")
     insist(evaluation, f"candidate {found.digest[:8]}")
-    more = {
+    if named.promotion is not None:
+        insist(named.promotion, f"candidate {found.digest[:8]}, judged again as the best of its run,")
+    more: dict[str, Any] = {
         "run": {
             "id": named.run.id,
             "agent": named.run.agent,
@@ -52,7 +55,21 @@ def variant_of_candidate(named: Named) -> Variant:
         },
         "lineage": list(named.lineage),
     }
+    if named.promotion is not None:
+        more["promotion"] = named.promotion.model_dump(mode="json", exclude={"source"})
     return _judged(named.text, named.program, evaluation, named.run.target, named.run.hardware, more)
+
+
+def circumstances(variant: Variant) -> str:
+    """`NVIDIA H200, racing regime, torch 2.11.0, triton 3.6.0`: under what its times were measured; "" of others."""
+    if variant.mode != "measured":
+        return ""
+    judged = variant.provenance.get("evaluation", {})
+    found = variant.provenance.get("benchmark") or judged.get("environment", {})
+    device, regime, versions = (found.get(key) or {} for key in ("device", "regime", "versions"))
+    told = [device.get("name"), f"{regime['name']} regime" if regime.get("name") else None]
+    told += [f"{name} {versions[name]}" for name in ("torch", "triton") if versions.get(name)]
+    return ", ".join(one for one in told if one)
 
 
 def variant_of_judgement(text: str, program: Program, evaluation: Evaluation, target: str, hardware: str) -> Variant:

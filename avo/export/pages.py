@@ -8,6 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from avo.errors import UserMistake
+from avo.export.evidence import circumstances
 
 if TYPE_CHECKING:
     from avo.export.evidence import Variant
@@ -157,7 +158,9 @@ def readme(
         "OUTPUT": algorithm.outputs[0].name,
         "CALL": ", ".join([*(t.name for t in algorithm.inputs), *(f"{p.name}={p.name}" for p in algorithm.params)]),
         "MODE": mode,
-        "HOW": "" if mode == "measured" else " from the machine code and not measured on a chip",
+        "HOW": f" ({'; '.join(dict.fromkeys(filter(None, map(circumstances, variants))))})"
+        if mode == "measured"
+        else " from the machine code and not measured on a chip",
         "ROWS": "\n".join(rows),
         "BACKWARD": "It has a backward kernel."
         if backward

@@ -13,10 +13,16 @@ from typing import Any
 import pytest
 from export_parts import H200, ROWS, doubled, made, rows, target_of_rows, tried, variant
 
+import avo
+from archive.archive import open_archive
+from archive.records import Spend
+from avo.candidates import each
 from avo.errors import UserMistake
 from avo.export import build
+from avo.export.evidence import circumstances
 from avo.export.reference import source_of
 from dsl.parser import parse
+from evaluators.evaluation import Evaluation, Status
 from evaluators.loading import complete
 from evaluators.target import Target, Workload
 from evaluators.targets import target
@@ -221,3 +227,51 @@ def test_a_licence_is_named(cli: Callable[..., Any], evolved: Path) -> None:
         answer = cli("export", "1/0", "-o", "out", "--licence", licence)
         assert answer.code == 2 and "an SPDX name, such as MIT" in answer.err and not (evolved / "out").exists()
     assert cli("export", "1/0", "-o", "out", "--licence", "Apache-2.0 OR MIT").code == 0
+
+
+def judged_again(folder: Path, k: int, evaluation: Evaluation) -> None:
+    """Records what came of candidate k of run 1 as a winner."""
+    with open_archive(folder / "avo.db") as store:
+        writer = store.claim(1)
+        writer.record_promotion(k, evaluation, Spend())
+        writer.release("steps")
+
+
+def test_a_winner_that_failed_when_it_was_judged_again_is_not_shipped(cli: Callable[..., Any], evolved: Path) -> None:
+    """Its verdict in the run stands, but it was wrong where nobody had looked before."""
+    with open_archive(evolved / "avo.db", readonly=True) as store:
+        top = store.best(1)
+    assert top is not None and top.k in each(1)
+    judged_again(evolved, top.k, Evaluation(status=Status.INCORRECT, message="wrong at a hidden size"))
+    answer = cli("export", f"1/{top.k}", "-o", "out")
+    assert answer.code == 2 and not (evolved / "out").exists()
+    assert (
+        f"candidate {top.digest[:8]}, judged again as the best of its run, was not accepted "
+        "(incorrect: wrong at a hidden size)"
+    ) in answer.err
+    assert top.k not in each(1) and cli("export", "1/each", "-o", "out").code == 0
+    with pytest.raises(avo.UserMistake, match="judged again as the best of its run, was not accepted"):
+        avo.load(f"1/{top.k}", archive=evolved / "avo.db")
+
+
+def test_what_was_judged_again_is_part_of_where_it_comes_from(cli: Callable[..., Any], evolved: Path) -> None:
+    judged_again(evolved, 0, Evaluation(status=Status.OK, environment={"regime": {"name": "sustained"}}))
+    assert cli("export", "1/0", "-o", "out").code == 0
+    (place,) = (evolved / "out").glob("*/provenance.json")
+    (variant,) = json.loads(place.read_text())["variants"]
+    assert variant["promotion"]["environment"]["regime"]["name"] == "sustained"
+
+
+def test_measured_times_name_device_regime_and_versions() -> None:
+    job = target("softmax")
+    facts = {
+        "device": {"name": "NVIDIA H200"},
+        "regime": {"name": "racing"},
+        "versions": {"torch": "2.11.0", "triton": "3.6.0"},
+    }
+    one = replace(variant(job, job.seed, 1e-3), mode="measured", provenance={"evaluation": {"environment": facts}})
+    assert circumstances(one) == "NVIDIA H200, racing regime, torch 2.11.0, triton 3.6.0"
+    assert circumstances(replace(one, provenance={"benchmark": facts})) == circumstances(one)
+    assert circumstances(replace(one, mode="predicted")) == ""
+    text = made(job, one).files["README.md"]
+    assert "**measured** (NVIDIA H200, racing regime, torch 2.11.0, triton 3.6.0).\n" in text
