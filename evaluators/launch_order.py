@@ -14,6 +14,9 @@ Within a program, a block's places are the work of many threads: what one has st
 met (a barrier, a product, a reduction, an atomic). A plain read of what this program stored at another place of a
 block, with no such meeting between, is a race too.
 
+Where both are atomics there is no race, but a ticket that is taken for a program's number is right in one order alone.
+So launches of some calls run in another order (`in_turns`), and the numbers that come of it are judged.
+
 No race: programs that write the same value, up to the last bits of a float, for then any order leaves the same. So
 overlapping tiles, and a scale that everybody writes, are as they should be.
 """
@@ -36,6 +39,7 @@ _LAST_BITS = {("f", 8): 64, ("f", 4): 64, ("f", 2): 1, ("u", 2): 1}  # of a floa
 _PLACE, _LANE = 21, 26  # bits of a place in a block (of at most 2^20), and of that with the block's size
 _CHANCE = random.SystemRandom()
 _REHEARSED = 4  # pairs of programs of a launch
+_MANY = 4000  # accesses of a program of which none has ended before: with more, it waits
 _WAITS = 200  # accesses beyond twice those that a program took before: by then it waits
 
 
@@ -231,6 +235,24 @@ class Order:
         if (atomic and self._epoch - self._first >= atomics) or self._accesses[-1] > accesses:
             self._ended = _Stop()
             raise self._ended
+
+    def in_turns(self, places: list[tuple[int, ...]], run: Callable[[tuple[int, ...]], None]) -> int | None:
+        """Runs the programs of a launch in this order; which of them waits for one that comes later, or None."""
+        most = _MANY
+        for number, place in enumerate(places):
+            self.program(place)
+            self._last = (1 << 60, most)
+            try:
+                run(place)
+            except Exception:
+                if isinstance(self._ended, _Stop):
+                    self._ended = None
+                    return number
+                raise
+            finally:
+                self._last = None
+            most = max(most, 2 * self._accesses[-1] + _WAITS)
+        return None
 
     def rehearse(self, run: Callable[[tuple[int, ...]], None], begin: Callable[[], None]) -> None:
         """At a launch's end. run: runs the program of that place; begin: puts memory back to the launch's start. Raises

@@ -142,9 +142,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         from avo.cli.trouble import of_a_plugin
 
         if said := of_a_plugin(done):  # sys.exit() in a person's file: its code would be taken for ours
-            from avo.cli.console import printable
+            from avo.cli.console import warn
 
-            print(printable(said), file=sys.stderr)
+            warn(said)
             _leave(2)
         _leave(done.code if isinstance(done.code, int) else 1 if done.code else 0)
     except KeyboardInterrupt:
@@ -153,17 +153,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:  # `avo report | head`
         _cut_off()
     except Exception as error:
-        from avo.cli.console import printable
+        from avo.cli.console import warn
         from avo.cli.trouble import explain
         from avo.cli.usage import explain_usage, is_usage
 
         if is_usage(error):
-            print(printable(explain_usage(error, list(VERBS))), file=sys.stderr)
+            warn(explain_usage(error, list(VERBS)))
             _leave(2)
         if debug:
             raise
         code, message = explain(error)
-        print(printable(message), file=sys.stderr)
+        warn(message)
         _leave(code)
     _leave(0)
 

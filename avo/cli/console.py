@@ -36,12 +36,12 @@ def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
 
 def say(text: str = "") -> None:
     """One piece of the answer, on stdout."""
-    print(_upright(printable(text), sys.stdout), flush=True)
+    print(_shown(text, sys.stdout), flush=True)
 
 
 def warn(text: str) -> None:
     """A remark beside the answer, on stderr, so that it never lands in a pipe."""
-    print(_upright(printable(text), sys.stderr), file=sys.stderr, flush=True)
+    print(_shown(text, sys.stderr), file=sys.stderr, flush=True)
 
 
 def printable(text: str) -> str:
@@ -49,13 +49,24 @@ def printable(text: str) -> str:
     return _CONTROL.sub("�", text)
 
 
-def _upright(text: str, stream: TextIO) -> str:
-    """On a terminal without the characters that hide or reorder others; a file gets what was written."""
-    return _REORDER.sub("�", text) if not text.isascii() and stream.isatty() else text
+def _shown(text: str, stream: TextIO) -> str:
+    """On a terminal without the characters that hide or reorder others; a file gets what was written, but no escape:
+    our own colours are for terminals alone (`paint`), so any that stands there is somebody else's."""
+    text = printable(text)
+    if not stream.isatty():
+        return text.replace("\x1b", "�")
+    return text if text.isascii() else _REORDER.sub("�", text)
 
 
 def tame(text: str) -> str:
-    """Text that somebody else wrote, on its way to a terminal: without any control sequence."""
+    """Words that somebody else wrote, on their way to a person: without any control sequence, and without the
+    characters that hide others, reorder them, or end lines where nobody sees it."""
+    text = verbatim(text)
+    return text if text.isascii() else _REORDER.sub("�", text)
+
+
+def verbatim(text: str) -> str:
+    """A text of somebody else's that may go to a file as it was written: without any control sequence alone."""
     return printable(text).replace("\x1b", "�")
 
 

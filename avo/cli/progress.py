@@ -267,7 +267,7 @@ class Panel:
                 self.state.note = promotion_line(event)
             case Promoted():
                 self.state.note = ""
-                self._console.print(Text(promotion_line(event)))
+                self._console.print(Text(tame(promotion_line(event))))
             case Proposed() | Finished():
                 self.state.note = ""
             case _:

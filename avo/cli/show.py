@@ -27,7 +27,7 @@ def show(
 
     Example: avo show 1/17 --program > best.avo
     """
-    from avo.cli.console import say, show_json, tame
+    from avo.cli.console import say, show_json, verbatim
     from avo.cli.log import summary
     from avo.cli.options import reading
     from avo.errors import UserMistake
@@ -40,11 +40,11 @@ def show(
         again = store.promotions(found.run).get(found.digest)
         lineage = [c.k for c in store.lineage(found.run, found.k)]
     if program:
-        say(tame(found.text.rstrip("\n")))
+        say(verbatim(found.text.rstrip("\n")))
     elif triton:
         if evaluation is None or not evaluation.source:
             raise UserMistake(f"candidate {found.digest[:8]} has no Triton: it was {found.status or 'never judged'}")
-        say(tame(evaluation.source.rstrip("\n")))
+        say(verbatim(evaluation.source.rstrip("\n")))
     elif as_json:
         detail = evaluation.model_dump(mode="json") if evaluation else None
         more = {"promotion": again.model_dump(mode="json")} if again else {}

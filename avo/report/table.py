@@ -32,8 +32,9 @@ def render_table(model: ReportModel, width: int = 80, limit: int = 20) -> str:
     return "\n".join(line.rstrip() for line in sheet.getvalue().strip("\n").split("\n"))
 
 
-def _safe(text: str) -> str:
-    return _CONTROL.sub(lambda m: f"<U+{ord(m[0]):04X}>", text)
+def _text(line: str) -> Text:
+    """A line or a cell: names, states and times too are words of whoever wrote the archive."""
+    return Text(_CONTROL.sub(lambda m: f"<U+{ord(m[0]):04X}>", line))
 
 
 def _grid(*columns: str | tuple[str, dict[str, Any]]) -> Table:
@@ -65,14 +66,14 @@ def _headline(out: Console, model: ReportModel) -> None:
     run = model.run
     state = f"{run.state} ({run.ended})" if run.ended and run.ended != run.state else run.state
     facts = [f"run {run.id}", state, f"agent {run.agent}" if run.agent else "", run.created]
-    out.print(Text(f"{_safe(model.target.name)} on {_safe(model.chip.name)}: " + ", ".join(f for f in facts if f)))
-    why = f" ({_safe(model.mode_reason)})" if model.mode_reason else ""
+    out.print(_text(f"{model.target.name} on {model.chip.name}: " + ", ".join(f for f in facts if f)))
+    why = f" ({model.mode_reason})" if model.mode_reason else ""
     if model.mode == "predicted":
-        out.print(Text(f"Times are predicted from the machine code{why}."))
+        out.print(_text(f"Times are predicted from the machine code{why}."))
     elif model.mode == "none":
-        out.print(Text(f"No time is claimed{why}."))
+        out.print(_text(f"No time is claimed{why}."))
     else:
-        out.print(Text(f"Times are measured on the chip{why}; predicted ones stand apart."))
+        out.print(_text(f"Times are measured on the chip{why}; predicted ones stand apart."))
     base = model.by_k(model.baseline)
     for kind in KINDS:
         best = model.best(kind)
@@ -85,20 +86,20 @@ def _headline(out: Console, model: ReportModel) -> None:
             line += f"; {value / first:.2f}x the seed"
         if model.speed_of_light:
             line += f"; {100 * value / model.speed_of_light:.1f}% of the speed of light"
-        out.print(Text(line))
+        out.print(_text(line))
     for judged in model.candidates:
         if judged.promotion:
-            out.print(Text(f"{judged.id} (proposal {judged.k}) " + _safe(str(judged.promotion["headline"]))))
+            out.print(_text(f"{judged.id} (proposal {judged.k}) " + str(judged.promotion["headline"])))
     counts = model.outcomes()
     good = ("committed", "passed", "repeat", "pending")
     passed = counts.get("committed", 0) + counts.get("passed", 0)
     parts = [f"{counted(model.total, 'candidate')}: {passed} passed every gate, {counts.get('committed', 0)} committed"]
     words = {"repeat": "repeated", "pending": "pending"}
     parts += [f"{counts[name]} {word}" for name, word in words.items() if name in counts]
-    out.print(Text(", ".join(parts)))
+    out.print(_text(", ".join(parts)))
     fails = [f"{name} {n}" for name, n in counts.items() if name not in good]
     if fails:
-        out.print(Text("failed at: " + ", ".join(fails)))
+        out.print(_text("failed at: " + ", ".join(fails)))
 
 
 def _workloads(out: Console, model: ReportModel, kind: Kind) -> None:
@@ -114,19 +115,17 @@ def _workloads(out: Console, model: ReportModel, kind: Kind) -> None:
             continue
         first = before.get(w.workload)
         table.add_row(
-            Text(_safe(labels.get(w.workload, w.workload))),
+            _text(labels.get(w.workload, w.workload)),
             f"{w.work * (1e-12 if model.target.unit == 'TFLOP/s' else 1e-9) / seconds:.4g}",
             _time(seconds),
             _ratio(first / seconds if first else None),
             f"{100 * w.floor_s / seconds:.1f}%",
-            Text(_safe(w.limiter) or "-"),
+            _text(w.limiter or "-"),
         )
     out.print()
     shared = f"; all with {model.shared}" if model.shared else ""
     out.print(
-        Text(
-            f"Best per workload, {kind}, rate in {model.target.unit}{_safe(shared)}; light: share of the speed of light"
-        )
+        _text(f"Best per workload, {kind}, rate in {model.target.unit}{shared}; light: share of the speed of light")
     )
     out.print(table)
 
@@ -141,18 +140,18 @@ def _commits(out: Console, model: ReportModel, limit: int) -> None:
     for c in shown:
         table.add_row(
             str(c.k),
-            ids[c.k],
+            _text(ids[c.k]),
             f"{c.score:.4g}",
             "-" if c.gain is None else f"{100 * (c.gain - 1):+.1f}%",
             _ratio(c.over_seed),
-            Text(_safe(c.change) or ("seed program" if c.gain is None else "-")),
+            _text(c.change or ("seed program" if c.gain is None else "-")),
         )
     out.print()
-    out.print(Text(f"What won, score {line[0].kind} in {model.target.unit}"))
+    out.print(_text(f"What won, score {line[0].kind} in {model.target.unit}"))
     out.print(table)
     if len(shown) < len(line):
         rest = len(line) - len(shown)
-        out.print(Text(f"and {rest} more between the seed and these: `avo tree {model.run.id} --committed`"))
+        out.print(_text(f"and {rest} more between the seed and these: `avo tree {model.run.id} --committed`"))
 
 
 def _decisions(out: Console, model: ReportModel, limit: int) -> None:
@@ -162,9 +161,9 @@ def _decisions(out: Console, model: ReportModel, limit: int) -> None:
         return
     table = _grid(("of the best", _RIGHT), ("no.", _RIGHT), "instead of what the best has")
     for d in shown:
-        table.add_row(f"{100 * (d.ratio - 1):+.1f}%", str(d.k), Text(_safe(d.instead)))
+        table.add_row(f"{100 * (d.ratio - 1):+.1f}%", str(d.k), _text(d.instead))
     out.print()
-    out.print(Text(f"What each decision is worth, {model.kind}: candidates that differ in it alone"))
+    out.print(_text(f"What each decision is worth, {model.kind}: candidates that differ in it alone"))
     out.print(table)
 
 
@@ -192,17 +191,19 @@ def _candidates(out: Console, model: ReportModel, limit: int) -> None:
         light = model.speed_of_light
         table.add_row(
             str(c.k),
-            c.id,
-            c.outcome if c.outcome in ("committed", "passed", "repeat", "pending") else str(c.status),
+            _text(c.id),
+            _text(c.outcome if c.outcome in ("committed", "passed", "repeat", "pending") else str(c.status)),
             "-" if not value else f"{value:.4g}",
             "-" if not value or not light else f"{100 * value / light:.1f}%",
             ",".join(map(str, c.parents)) or "-",
-            Text(_safe(c.change if c.outcome in ("committed", "passed") else c.message.split("\n")[0] or c.change)),
+            _text(c.change if c.outcome in ("committed", "passed") else c.message.split("\n")[0] or c.change),
         )
     out.print()
     rest = model.total - len(shown)
     timed = model.mode != "none"
-    out.print(Text(f"Candidates, best first, score {kind} in {model.target.unit}" if timed else "Candidates, untimed"))
+    out.print(_text(f"Candidates, best first, score {kind} in {model.target.unit}" if timed else "Candidates, untimed"))
     out.print(table)
     if rest > 0:
-        out.print(Text(f"and {rest} more: `avo report {model.run.id} --json`, `avo log`, `avo show {model.run.id}/NO`"))
+        out.print(
+            _text(f"and {rest} more: `avo report {model.run.id} --json`, `avo log`, `avo show {model.run.id}/NO`")
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -146,12 +147,23 @@ def _one(case: _Case, session: Session, call: _Call, seen: dict[str, Any], ghost
     reasons += [f"something was written outside of {name}" for name in facts.strayed]
     call.reused = bool(facts.reused)
     reasons += [f"output {i} of a call before was overwritten; outputs have to be new tensors" for i in facts.reused]
-    return reasons + _numbers(case, call, facts.outputs)
+    wrong = _numbers(case, call, facts.outputs)
+    if wrong and _turns(case, call, _asked(case, call)[1]):
+        wrong[0] += _OTHER_ORDER
+    return reasons + wrong
 
 
-# By Triton's and torch's own words: inline assembly; a driver, or a device's properties, asked for where none is.
+_OTHER_ORDER = (
+    "; in this call the programs of launches with atomics ran in another order than that of their numbers, as they may "
+    "on a device"
+)
+
+
+# By Triton's and torch's own words: inline assembly, and atomics of types for which the interpreter has none; a driver,
+# or a device's properties, asked for where none is.
 _NOT_HERE = re.compile(
-    r"not supported in interpreter mode|Torch not compiled with CUDA|0 active drivers|No CUDA GPUs are available"
+    r"not supported in interpreter mode|ValueError: Unsupported data type|unsupported rmwOp|no atomic [\w.-]+ on "
+    r"|Torch not compiled with CUDA|0 active drivers|No CUDA GPUs are available"
     r"|Found no NVIDIA driver|HIP GPUs are available|no CUDA-capable device"
 )
 
@@ -171,6 +183,7 @@ def _returned(case: _Case, session: Session, call: _Call, ghost: bool = False) -
     sizes = extents(algorithm, call.workload)
     most = _ROOM + 16 * sum(math.prod(sizes[a] for a in t.axes or ()) for t in algorithm.outputs)
     asked |= {"inplace": sorted(case.target.inplace.values()), "ghost": ghost, "most": most}
+    asked["turns"] = _turns(case, call, blobs)
     before = session.charged
     reply = session.call("raw_run", asked, blobs, min(case.timeout, call.limit), most)
     call.spent = session.charged - before
@@ -179,6 +192,16 @@ def _returned(case: _Case, session: Session, call: _Call, ghost: bool = False) -
     except (LookupError, TypeError, ValueError, ArithmeticError):
         # Only a candidate that meddles with its process can bring this about.
         raise Crash("the candidate's process answered nonsense", reply.log) from None
+
+
+def _turns(case: _Case, call: _Call, blobs: Sequence[bytes]) -> int:
+    """In which order the programs of launches with atomics run in this call: half of the calls by their numbers, the
+    others backwards or shuffled; the same for the same call wherever it is made. 0 where the order is a device's, and
+    in long calls, whose programs are many."""
+    if case.started is not None or call.long or "atomic" not in case.text:
+        return 0
+    drawn = zlib.crc32(blobs[0][:4096] if blobs else b"", case.seed & 0xFFFFFFFF)
+    return (0, drawn | 2, 0, 1)[drawn & 3]
 
 
 def _later(case: _Case, session: Session) -> list[int]:

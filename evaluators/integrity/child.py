@@ -200,10 +200,11 @@ def compile_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[
 
 
 def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """{inputs: [{name, dtype, shape}], params, inplace: names, ghost} and their bytes -> facts, and the outputs' bytes
-    as they were at return.
+    """{inputs: [{name, dtype, shape}], params, inplace: names, ghost, turns} and their bytes -> facts, and the outputs'
+    bytes as they were at return.
 
-    ghost: no kernel runs. late: outputs whose bytes changed after the return. reused: outputs of calls before that this
+    ghost: no kernel runs. turns: in which order the programs of a launch run; see `interpreter.take_turns`.
+    late: outputs whose bytes changed after the return. reused: outputs of calls before that this
     call changed. calls: what was asked of torch so far that is no glue. launches: of kernels, so far. threads:
     Python's threads that live on. seconds: of the run.
     """
@@ -211,7 +212,7 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
 
     from evaluators.guards import Arena
     from evaluators.integrity.watching import watched
-    from evaluators.interpreter import REGIONS
+    from evaluators.interpreter import REGIONS, take_turns
 
     if _State.device is not None:
         from evaluators.integrity.child_device import run_call
@@ -228,6 +229,7 @@ def run_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str,
         zones.append(zone)
     arena.zones += zones
     REGIONS.clear()
+    take_turns(int(payload.get("turns", 0)))
     began = time.perf_counter()
     with (
         warnings.catch_warnings(),

@@ -153,7 +153,7 @@ def test_the_figures_of_the_field() -> None:
 
 def test_strange_names_fit_the_terminal_and_leave_it_alone(cli: Callable[..., Any], tmp_path: Path) -> None:
     """Names as an imported archive may bring them: long, wide, with control characters and turned writing."""
-    odd = "</script>\x1b[2J \u202eturned\u202c 核心并行\t\nnext line 🚀 \x9b "
+    odd = "</script>\x1b[2J\x1b[31m\u2028 \u202eturned\u202c 核心并行\t\nnext line 🚀 \x9b "
     where = str(tmp_path / "odd 核 [x].db")
     with open_archive(where) as archive:
         for _ in range(2):
@@ -175,7 +175,9 @@ def test_strange_names_fit_the_terminal_and_leave_it_alone(cli: Callable[..., An
         assert told.code == 0, told.err
         assert not {"\x1b", "\x9b", "\x07"} & set(told.out), verb
         program = told.out.find("\nprogram\n") if verb.startswith("show") else told.out.find("\n--- ")
-        lines = (told.out[:program] if program > 0 else told.out).splitlines()
+        words = told.out[:program] if program > 0 else told.out
+        assert not {"\u202e", "\u2028"} & set(words), verb
+        lines = words.splitlines()
         assert not [line for line in lines if cell_len(line) > 80], verb
         if "--no-html" not in verb and "diff" not in verb:
             answer = cli(*verb.split(), "--archive", where, "--json").out

@@ -338,6 +338,7 @@ def test_everything_fits_80_columns(cli: Callable[..., Any], program: Path, brok
 def test_text_of_others_cannot_drive_the_terminal() -> None:
     assert tame("a\x1b[2Jb\x07\x9bc") == "a�[2Jb��c"
     assert printable("\x1b[31mred\x1b[0m\tx\n") == "\x1b[31mred\x1b[0m\tx\n"
+    assert tame("\u202eturned\u2028line\x1b[31mred") == "�turned�line�[31mred"
     assert printable("\x1b[2Jgone\x1b[31mred") == "�[2Jgone\x1b[31mred", "of all controls only our own colours"
     assert table(["a", "b"], [["1", "x" * 10]], right=(0,)) == "a  b\n1  xxxxxxxxxx"
 

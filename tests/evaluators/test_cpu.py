@@ -535,8 +535,10 @@ def test_descriptors_of_8_bit_floats(pool):
 
 def test_atomics(pool):
     source = """@triton.jit
-def f(x_ptr, o_ptr, h_ptr, c_ptr):
+def f(x_ptr, o_ptr, h_ptr, c_ptr, e_ptr):
     i = tl.arange(0, 64)
+    old = tl.atomic_xchg(e_ptr + tl.arange(0, 2), tl.program_id(0) + 1.5)
+    tl.store(e_ptr + 2 + tl.program_id(0), tl.sum(old))
     tl.atomic_cas(c_ptr + tl.arange(0, 2), 5, 9)
     x = tl.load(x_ptr + i)
     tl.atomic_add(o_ptr + i % 4, x.to(tl.float32))
@@ -545,12 +547,13 @@ def f(x_ptr, o_ptr, h_ptr, c_ptr):
 
 def entry(x):
     o, h, c = torch.zeros(4), torch.zeros(4, dtype=torch.bfloat16), torch.tensor([5, 6], dtype=torch.int32)
-    f[(2,)](x, o, h, c)
-    return o, h, c
+    e = torch.tensor([-1.0, 0.25, 0, 0])
+    f[(2,)](x, o, h, c, e)
+    return o, h, c, e
 """
     x = torch.randn(64).to(torch.bfloat16)
-    o, h, c, _ = run(pool, source, x)
-    assert c.tolist() == [9, 6]
+    o, h, c, e, _ = run(pool, source, x)
+    assert c.tolist() == [9, 6] and e.tolist() == [2.5, 2.5, -0.75, 3.0]
     torch.testing.assert_close(o, 2 * x.float().view(16, 4).sum(0))
     expected = torch.zeros(4, dtype=torch.bfloat16)
     for row in [*x.view(16, 4)[:8]] * 2:
