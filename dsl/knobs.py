@@ -67,16 +67,17 @@ def neighbours(knob: Knob) -> tuple[Value, ...]:
     return tuple(knob.legal[i] for i in (at - 1, at + 1) if 0 <= i < len(knob.legal))
 
 
-def knobs(program: Program, hw: Hardware, sizes: Sizes | None = None) -> list[Knob]:
+def knobs(program: Program, hw: Hardware, sizes: Sizes | None = None, only: str = "") -> list[Knob]:
     """Every decision that a search may change, for each kernel, with the values that `check` accepts on this chip.
 
     The algorithm must be free of errors. `sizes`: extents of the workload, which bound what fits in shared memory.
+    only: the name of the one knob that is asked for; the values of the others are then not looked at.
     """
     program = explicit(program)
     found = []
     for index, kernel in enumerate(anatomies(program)):
         schedule = resolve(program, index, hw.arch, hw.name)
-        lowers = (_blocky(kernel) or bool(kernel.ordered)) and _lowers(program, index, hw)
+        lowers: bool | None = None  # not asked yet
         found_on = effective(directives_of(program, index), hw)
         for directive, key, value, values, number in _decisions(kernel, schedule, hw):
             knob = Knob(
@@ -90,12 +91,17 @@ def knobs(program: Program, hw: Hardware, sizes: Sizes | None = None) -> list[Kn
                 _deciding(found_on, directive, key),
                 values,
             )
+            if only not in ("", knob.name):
+                continue
             legal = tuple(v for v in values if _accepted(program, knob, v, hw, sizes, kernel))
             if directive == "roles" or (schedule.roles and directive in BREAKING and hw.arch == SPECIALISED):
                 # a value that takes the roles away again is no choice of its own: `roles mma` is
                 legal = tuple(v for v in legal if _keeps_roles(program, knob, v, index, hw))
-            if lowers and directive in ("tile", "stream"):
-                legal = tuple(v for v in legal if _lowers(set_knob(program, knob, v), index, hw))
+            if directive in ("tile", "stream"):
+                if lowers is None:
+                    lowers = (_blocky(kernel) or bool(kernel.ordered)) and _lowers(program, index, hw)
+                if lowers:  # as it stands it does
+                    legal = tuple(v for v in legal if v == knob.value or _lowers(set_knob(program, knob, v), index, hw))
             if len(legal) > 1 or knob.value == OPEN:
                 found.append(replace(knob, legal=legal))
     return found

@@ -70,7 +70,10 @@ def answers(
 def _answer(dtype: str, right: Array, loose: Array, other: Array) -> Answer:
     if dtype not in FLOORS:
         return Answer(dtype, right, other)
-    near, far = round_to(loose, dtype), round_to(other, dtype)
+    near = round_to(loose, dtype)
+    if other is loose:
+        return Answer(dtype, right, near)
+    far = round_to(other, dtype)
     with np.errstate(invalid="ignore"):
         return Answer(dtype, right, np.where(np.abs(far - right) > np.abs(near - right), far, near))
 

@@ -52,7 +52,7 @@ def _draw(program: Program, brief: Brief, rng: random.Random) -> tuple[Program, 
     open_names = [k.name for k in knobs(program, brief.hardware, sizes)]
     rng.shuffle(open_names)
     for name in open_names:
-        knob = next((k for k in knobs(program, brief.hardware, sizes) if k.name == name), None)
+        knob = next(iter(knobs(program, brief.hardware, sizes, only=name)), None)
         if knob is None or not knob.legal:
             continue  # an earlier draw closed it: no stages without a stream
         value = rng.choice(knob.legal)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from dsl.lowering.lowered import Params, Profile, Segment, Sizes
 from dsl.polynomial import OPERATIONS
 from dsl.tile import If, Loop, Node, Op, TileKernel, Value
 from dsl.tiling import BYTES
 
+Scalar = Any  # a number, or an array of what it is at several positions
 TRANSCENDENTAL = {
     "exp": 1, "exp2": 1, "log": 1, "log2": 1, "sin": 1, "cos": 1, "rsqrt": 1, "sqrt": 1, "tanh": 2, "sigmoid": 2,
     "silu": 2, "gelu_tanh": 2, "softplus": 2,
@@ -63,20 +67,20 @@ def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
             if not nested or any(isinstance(x, Op) and x.out is not None and x.out.dims for x in n.body):
                 loops.append((None, n))
             loops += [(n, x) for x in nested]
-    trips: list[list[int]] = [[] for _ in loops]
-    for start in blocks:
-        values = scalars(kernel.body, kernel, known, given, {axis: start} if axis else {}, {})
-        for i, (outer, loop) in enumerate(loops):
-            around = 1
-            if outer is not None:
-                around = _turns(kernel, outer, values)
-                values = scalars(outer.body, kernel, known, given, {}, {**values, outer.start: values[outer.lo]})
-            trips[i].append(around * _turns(kernel, loop, values))
+    trips: list[tuple[int, ...]] = []
+    # of all blocks at once: an axis may have thousands
+    values = scalars(kernel.body, kernel, known, given, {axis: np.array(blocks)} if axis else {}, {})
+    for outer, loop in loops:
+        around: Any = 1
+        if outer is not None:
+            around = _turns(kernel, outer, values)
+            values = scalars(outer.body, kernel, known, given, {}, {**values, outer.start: values[outer.lo]})
+        trips.append(tuple(np.broadcast_to(around * _turns(kernel, loop, values), len(blocks)).tolist()))
     segments.append(main.segment("tile", (1,)))
     for i, (_, loop) in enumerate(loops):
         inner = _Counts()
         _count(kernel, loop.body, inner, known)
-        turns = tuple(trips[i])
+        turns = trips[i]
         if len(set(turns)) > 1:
             turns = tuple(t for t in turns for _ in range(repeat))
         segments.append(
@@ -86,9 +90,9 @@ def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
     return Profile(tiles(kernel, known), tuple(segments), widest)
 
 
-def _turns(kernel: TileKernel, loop: Loop, values: Mapping[Value, float]) -> int:
+def _turns(kernel: TileKernel, loop: Loop, values: Mapping[Value, Scalar]) -> Any:
     step = kernel.lengths.get(loop.axis, 1)
-    return max(0, -(-int(values[loop.hi] - values[loop.lo]) // step))
+    return np.maximum(0, -(-np.asarray(values[loop.hi] - values[loop.lo]).astype(np.int64) // step))
 
 
 def _deciding_axis(kernel: TileKernel) -> str | None:
@@ -112,14 +116,17 @@ def scalars(
     kernel: TileKernel,
     known: Mapping[str, int],
     params: Mapping[str, float],
-    starts: Mapping[str, int],
-    before: Mapping[Value, float],
-) -> dict[Value, float]:
-    """Every scalar of a region that follows from extents, params, the tile's position and what was known before."""
+    starts: Mapping[str, Scalar],
+    before: Mapping[Value, Scalar],
+) -> dict[Value, Scalar]:
+    """Every scalar of a region that follows from extents, params, the tile's position and what was known before.
+
+    starts: axis -> the position, or an array of several; what follows from these is an array as long.
+    """
     from dsl.interpret import scalar_function
     from dsl.lowering.launch import ratio
 
-    values: dict[Value, float] = dict(before)
+    values: dict[Value, Scalar] = dict(before)
     for op in body:
         if not isinstance(op, Op) or op.out is None or op.out.dims:
             continue
@@ -141,7 +148,10 @@ def scalars(
             case "select":
                 flag, a, b = op.args
                 if all(x in values for x in op.args):
-                    values[op.out] = values[a] if values[flag] else values[b]
+                    if np.ndim(values[flag]):
+                        values[op.out] = np.where(values[flag], values[a], values[b])
+                    else:
+                        values[op.out] = values[a] if values[flag] else values[b]
             case "map":
                 if all(a in values for a in op.args):
                     values[op.out] = scalar_function(op.attr, [values[a] for a in op.args])

@@ -71,6 +71,7 @@ class Regions:
         self.variables: dict[Term, Value] = {}  # reductions over the stream, once their pass has begun
         self.done: set[Term] = set()  # ... and once it has ended
         self.pivots: dict[Term, Pivot] = {}
+        self.held: dict[Term, frozenset[str]] = {}  # what `held_dims` found
         # what the loops walk: their axes, and the blocks that ride on them
         self.walked = {*kernel.loops, *(c for c, f in kernel.riders.items() if f in kernel.loops)}
         self.weights = pivots(outputs.values(), self.walked, kernel.bounded.values())

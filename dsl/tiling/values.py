@@ -361,8 +361,13 @@ class Values(Masks):
                 groups.append([p])
         return groups
 
-    def held_dims(self, t: Term) -> set[str]:
+    def held_dims(self, t: Term) -> frozenset[str]:
         """The dims that the term's value has in the tile: a block axis that rides on a tile is one index."""
+        if t not in self.held:
+            self.held[t] = frozenset(self.dims_in_tile(t))
+        return self.held[t]
+
+    def dims_in_tile(self, t: Term) -> Iterable[str]:
         if t.op == "refine":
             coarse, fine = t.attr
             below = self.held_dims(t.args[0]) - {coarse}
@@ -370,8 +375,8 @@ class Values(Masks):
         if t.op == "reduce":
             return self.held_dims(t.args[0]) - set(t.attr[1])
         if t.op in ("map", "cast"):
-            return set().union(*(self.held_dims(a) for a in t.args)) if t.args else set()
-        return set(self.dims(t.axes))
+            return frozenset().union(*(self.held_dims(a) for a in t.args))
+        return self.dims(t.axes)
 
     def product_of(self, group: list[Term]) -> Term:
         result = group[0]

@@ -394,7 +394,7 @@ def scheduled(case: Case, edits: int | None = None) -> Program:
     program, hw = parse(case.text), hardware(case.chip)
     for knob in [k for k in knobs(program, hw, case.extents) if k.directive == "tile" and k.number]:
         if knob.legal and rng.random() < 0.9:  # a tile of 1 takes the interpreter longest and shows least
-            now = next((k for k in knobs(program, hw, case.extents) if k.name == knob.name), None)
+            now = next(iter(knobs(program, hw, case.extents, only=knob.name)), None)
             if now is not None:
                 program = set_knob(program, now, rng.choice(now.legal[1:5] or now.legal))
     for _ in range(rng.choice((0, 1, 2, 4)) if edits is None else edits):

@@ -240,6 +240,15 @@ def test_what_is_offered_lowers() -> None:
                     assert not unlowered(set_knob(program, k, value), hw, SIZES), (name, k.name, value)
 
 
+@pytest.mark.parametrize("name", ["sage2pp", "sla", "attention"])
+def test_one_knob_alone_is_the_one_that_is_listed(name: str) -> None:
+    program = PROGRAMS[name] if name in PROGRAMS else parse(seed_text(name))
+    for chip in ("h200", "mi300x"):
+        every = knobs(program, hardware(chip), SIZES)
+        assert [k for n in every for k in knobs(program, hardware(chip), SIZES, only=n.name)] == every
+        assert knobs(program, hardware(chip), SIZES, only="tile zz") == []
+
+
 def test_open_numbers_are_filled() -> None:
     program = parse(NAIVE.replace("m=64 n=64", "m=? n=?").replace("stream n", "stream n stages=?") + "warps ?\n")
     hw = hardware("b200")
