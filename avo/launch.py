@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -422,6 +423,10 @@ def _seed(path: str, job: Target) -> str:
     from evaluators.contract import breaches
     from evaluators.loading import seed_program
 
+    if re.fullmatch(r"\d+/(\d+|best)", path) and not Path(path).exists():
+        raise UserMistake(
+            f"{path} is a candidate, and a file is wanted: `avo show {path} --program > seed.avo` writes one"
+        )
     text, program = read_program(path)
     if wrong := errors(program):
         raise UserMistake("the program to start from is wrong\n" + "\n".join(d.render(text, path) for d in wrong))

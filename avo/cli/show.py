@@ -32,8 +32,8 @@ def show(
     from avo.cli.options import reading
     from avo.errors import UserMistake
 
-    if program and triton:
-        raise UserMistake("--program and --triton are two answers; ask for one")
+    if program + triton + as_json > 1:
+        raise UserMistake("--program, --triton and --json are answers of their own; ask for one")
     with reading(archive) as store:
         found = store.candidate(id)
         evaluation = store.evaluation(found)

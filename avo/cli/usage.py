@@ -36,7 +36,12 @@ def _problem(error: Any, context: Any, command: str, verbs: list[str]) -> str:
         case "BadOptionUsage":
             return f"{error.option_name} needs a value"
     if said.startswith("No such command"):
-        return unknown("verb", said.split("'")[1], verbs)
+        word = said.split("'")[1]
+        if word == "load":
+            return (
+                "load is of Python: avo.load('1/17') is a candidate as a function; `avo export` writes it as a package"
+            )
+        return unknown("verb", word, verbs)
     if said.startswith("Got unexpected extra argument"):
         return (
             f"{command} takes no more arguments, got {said.partition('(')[2].rpartition(')')[0].removeprefix('s) (')}"

@@ -130,6 +130,10 @@ def write(package: Package, folder: Path, force: bool = False) -> None:
             place.write_text(text, encoding="utf-8")
         except OSError as error:
             raise UserMistake(f"cannot write {place}: {error.strerror or error}") from None
+    for old in (folder / package.name).glob("kernel_*.py"):  # of a package of more kernels that was here before
+        ours = old.stem == "kernel_backward" or old.stem.removeprefix("kernel_").isdecimal()
+        if ours and f"{package.name}/{old.name}" not in package.files:
+            old.unlink()
 
 
 # Parts --------------------------------------------------------------------------------------------

@@ -508,6 +508,9 @@ def test_the_best_of_a_run_is_a_candidate_like_any_other(cli: Callable[..., Any]
     assert cli("best", "--program").out == top.text.rstrip() + "\n"
     assert json.loads(cli("best", "--json").out)["digest"] == top.digest
     assert cli("diff", "1/best", f"1/{top.k}").code == 0
+    for two in (("--program", "--json"), ("--triton", "--program"), ("--json", "--triton")):
+        answer = cli("best", *two)
+        assert answer.code == 2 and "are answers of their own; ask for one" in answer.err
     assert avo.load("1/best", archive="avo.db").text.split() == top.text.split()
     assert "avo.db holds no run 9" in cli("best", "9").err and "no run 9" in cli("show", "9/best").err
 

@@ -18,7 +18,7 @@ from archive.archive import open_archive
 from archive.records import Spend
 from avo.candidates import each
 from avo.errors import UserMistake
-from avo.export import build
+from avo.export import build, write
 from avo.export.evidence import circumstances
 from avo.export.reference import source_of
 from dsl.parser import parse
@@ -275,3 +275,14 @@ def test_measured_times_name_device_regime_and_versions() -> None:
     assert circumstances(replace(one, mode="predicted")) == ""
     text = made(job, one).files["README.md"]
     assert "**measured** (NVIDIA H200, racing regime, torch 2.11.0, triton 3.6.0).\n" in text
+
+
+def test_a_package_written_over_one_of_more_kernels_has_only_its_own(tmp_path: Path) -> None:
+    job = target_of_rows()
+    one, other = (w.name for w in job.workloads)
+    first = variant(job, ROWS, {one: 1e-5, other: 4e-5})
+    second = variant(job, ROWS.replace("warps 4", "warps 8"), {one: 2e-5, other: 3e-5})
+    write(made(job, first, second), tmp_path)
+    (tmp_path / "scaled_h200" / "kernel_notes.py").write_text("# somebody's own")
+    write(made(job, first), tmp_path, force=True)
+    assert sorted(p.name for p in (tmp_path / "scaled_h200").glob("kernel_*.py")) == ["kernel_0.py", "kernel_notes.py"]

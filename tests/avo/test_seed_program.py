@@ -42,3 +42,8 @@ def test_one_that_computes_something_else_is_refused(refused: Callable[[str, str
     said = refused("rmsnorm", target("rmsnorm").seed.replace("mean[c](x * x)", "mean[c](x * x) * 1.01"))
     assert "does not compute what the reference does" in said
     assert said.rstrip().endswith("the seed program is that of mine.avo")
+
+
+def test_a_candidate_is_no_file_to_start_from(cli: Callable[..., Any], evolved: Path) -> None:
+    answer = cli("evolve", "--target", "softmax", "--seed-program", "1/best", "--steps", "1")
+    assert answer.code == 2 and "`avo show 1/best --program > seed.avo` writes one" in answer.err

@@ -18,6 +18,7 @@ import pytest
         (["evolve", "--minutes", "x"], "--minutes wants a number, got 'x'"),
         (["evolve", "--stepz", "3"], "unknown option of avo evolve: '--stepz'; did you mean '--steps'?"),
         (["evolve", "--jobs"], "--jobs needs a value"),
+        (["load", "1/17"], "load is of Python: avo.load('1/17') is a candidate as a function"),
         (["evole"], "unknown verb 'evole'; did you mean 'evolve'?"),
         (["check"], "avo check needs FILE...: programs; - reads standard input"),
         (["lower", "x.avo"], "avo lower needs --hw: the chip to lower for"),
