@@ -34,6 +34,7 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "raw_tape": ("raw", "evaluators.integrity.child", "tape_task"),
     "raw_play": ("raw", "evaluators.integrity.child", "play_task"),
     "raw_compile": ("raw", "evaluators.integrity.child", "compile_task"),
+    "raw_ahead": ("raw", "evaluators.integrity.ahead", "ahead_task"),
     "raw_pool": ("raw", "evaluators.integrity.child", "pool_task"),
     "raw_put": ("raw", "evaluators.integrity.child", "put_task"),
     "raw_time": ("raw", "evaluators.integrity.child", "time_task"),
@@ -47,8 +48,10 @@ TASKS: dict[str, tuple[str, str, str]] = {
     "heat": ("device", "evaluators.device_tasks", "heat_task"),
 }
 # "raw-LEVEL": a template that raw candidates are forked from (`evaluators.integrity.nursery`), each confined to that
-# level of `evaluators.integrity.sandbox`; "raw-LEVEL-device": with a context of its own on a device.
-KINDS = ("plain", "compile", "interpret", "device", "raw-full", "raw-namespaces", "raw-process", "raw-process-device")
+# level of `evaluators.integrity.sandbox`; "raw-LEVEL-device": with a context of its own on a device; "raw-LEVEL-chip":
+# where what a candidate launches is compiled for a chip that is not there (`evaluators.integrity.ahead`).
+_LEVELS = ("raw-full", "raw-namespaces", "raw-process")
+KINDS = ("plain", "compile", "interpret", "device", *_LEVELS, "raw-process-device", *(f"{k}-chip" for k in _LEVELS))
 
 NICE = 10  # of compile workers: one a core, they give way to the run itself and to the device's worker
 _PR_SET_PDEATHSIG = 1
@@ -115,7 +118,7 @@ def _preload(kind: str) -> None:
     """The imports that take seconds, paid before the first call."""
     if kind == "plain":
         return
-    kind = kind.partition("-")[0]
+    kind, whole = kind.partition("-")[0], kind
     import torch
 
     torch.set_num_threads(1)
@@ -124,7 +127,7 @@ def _preload(kind: str) -> None:
         if owner == kind:
             importlib.import_module(module)
     if kind == "raw":
-        importlib.import_module("evaluators.integrity.child").prepare()
+        importlib.import_module("evaluators.integrity.child").prepare(launches=not whole.endswith("-chip"))
     if kind == "device":
         importlib.import_module("evaluators.device_tasks").begin()
 

@@ -110,6 +110,7 @@ def _candidate(file: str, target: str | None, workload: list[str], as_json: bool
         )
     text, found = read_text(file), job(target, workload, run=True)
     with RawEvaluator() as judge:
+        judge.compiles = True
         evaluation = judge.evaluate(text, found, choosing.chip("cpu"))
     layers = _layers(evaluation)
     if as_json:
@@ -182,6 +183,7 @@ def _corpus(folder: str | None, as_json: bool) -> None:
 def _layers(evaluation: Evaluation) -> list[dict[str, str]]:
     """A finding for each layer, in order: "ok", "FAIL", "look" (for a person), or "-" where it was not reached."""
     from avo.cli.evidence import line
+    from evaluators.evaluation import Status
 
     gates = {g.gate: g for g in evaluation.gates}
     box = evaluation.environment["sandbox"]
@@ -235,6 +237,19 @@ def _layers(evaluation: Evaluation) -> list[dict[str, str]]:
                 "the steps of a call, played where the candidate has never been, on inputs that were drawn afterwards",
                 work,
                 "certain for the size that was played",
+            )
+        )
+    compiled = gates["integrity"].evidence.get("compiled") if "integrity" in gates else None
+    if compiled:
+        taken = compiled == "taken"
+        verdict_of = "ok" if taken else "FAIL" if evaluation.status is Status.COMPILE_ERROR else "look"
+        found.append(
+            (
+                "compiler",
+                verdict_of,
+                "its kernels, compiled without their device for the chip or, with none, for sm_90",
+                compiled,
+                "certain for these kernels at the sizes that were played; without the assembler",
             )
         )
     return [dict(zip(("layer", "verdict", "tried", "seen", "sure"), row, strict=True)) for row in found]

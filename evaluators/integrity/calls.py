@@ -62,7 +62,7 @@ class _Case:
     """thorough: every check meets every distribution. facts: what `rules` judge by; it becomes the integrity gate's
     evidence. told: sizes with the steps of a call of them, or why there are none; early: steps that were told before
     the calls of that size were made. open: what ends with the judgement. session: the process of the calls, where it is
-    kept for more; started: is told when it is there."""
+    kept for more; started: is told when it is there. ahead: what is launched is compiled too; see `ahead`."""
 
     text: str
     target: Target
@@ -81,6 +81,7 @@ class _Case:
     open: ExitStack = field(default_factory=ExitStack)
     session: Session | None = None
     started: Callable[[], None] | None = None
+    ahead: bool = False
 
 
 def _drawn(case: _Case, workload: Workload, distribution: str, rng: np.random.Generator) -> _Call:

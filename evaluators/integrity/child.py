@@ -55,13 +55,15 @@ class _State:
     device: Device | None = None  # where the candidate runs on one
 
 
-def prepare() -> None:
-    """Imports all that a run needs. Called once, in the template that candidates' processes are copies of."""
+def prepare(launches: bool = True) -> None:
+    """Imports all that a run needs. Called once, in the template that candidates' processes are copies of. launches:
+    whether there will be any."""
     import torch
 
     for module in (
         "evaluators.compiler",
         "evaluators.cpu",
+        "evaluators.integrity.ahead",
         "evaluators.guards",
         "evaluators.integrity.child_device",
         "evaluators.integrity.tape",
@@ -71,8 +73,10 @@ def prepare() -> None:
         __import__("evaluators.interpreter")
         sys.modules["evaluators.interpreter"].install()
         sys.modules["evaluators.interpreter"].watch_order()
-    else:
+    elif launches:
         _build_once()
+    else:
+        sys.modules["evaluators.integrity.ahead"].begin()
     from evaluators.integrity.watching import Calls, Launches, open_operators, watched
 
     _State.calls, _State.launches = Calls(), Launches()

@@ -27,7 +27,7 @@ def complaint(error: BaseException, path: str) -> str:
 
     if TOO_LARGE in _of_triton(error):
         return f"{TOO_LARGE}: {error}"
-    if not _compiling(error):
+    if not is_compiling(error):
         return _complaint(error, path)
     inner = error
     while inner.__cause__ is not None and REFUSED in _of_triton(inner.__cause__):  # a function that a kernel calls
@@ -49,7 +49,8 @@ def _of_triton(error: BaseException) -> set[str]:
     return {kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("triton.")}
 
 
-def _compiling(error: BaseException) -> bool:
+def is_compiling(error: BaseException) -> bool:
+    """Whether a compiler raised it, or what led to it."""
     if _of_triton(error) & {REFUSED, "PTXASError"}:
         return True
     for frame in traceback.extract_tb(error.__traceback__):

@@ -26,7 +26,7 @@ from evaluators.evaluation import Evaluation, GateResult, Status
 from evaluators.failures import Timeout, Unavailable, WorkerFailure
 from evaluators.gates import Rejected
 from evaluators.inputs import generator
-from evaluators.integrity import rules, sandbox
+from evaluators.integrity import ahead, rules, sandbox
 from evaluators.integrity.calls import _Call, _Case, _later, _one, _started
 from evaluators.integrity.plan import _plan, long_limit
 from evaluators.integrity.proving import OWN_CLOCK, PROVED, _ghost, _told, _whose_work, _without_kernels, told_early
@@ -66,6 +66,7 @@ class RawEvaluator:
         pool: WorkerPool | None = None,
     ) -> None:
         self._own_pool, self._thorough = pool is None, False
+        self.compiles = False  # whether what is launched is compiled too, without a device; always before a promotion
         self._pool = pool or WorkerPool(jobs + 1)  # each candidate uses one up: one more is on its way
         self._seed = seed
         self.level: sandbox.Level = level or sandbox.best()
@@ -80,6 +81,10 @@ class RawEvaluator:
         program = seed_program(job)
         seed = secrets.randbits(63) if self._seed is None else self._seed
         case = _Case(text, job, program, seed, self.level, self._timeout, hardware, self._kind, self._thorough)
+        case.ahead = self._mode == "none" and (self.compiles or self._thorough)
+        if case.ahead and job.torch == "glue":
+            with suppress(Unavailable):  # beside the calls
+                self._pool.warm((f"{self._kind}-chip",))
         try:
             with case.open:
                 return self._evaluated(case, job)
@@ -275,6 +280,10 @@ def _integrity(case: _Case, pool: WorkerPool) -> dict[str, Any]:
         found = rules.breaches(facts)
     if found:
         raise Rejected(found[0].rule.status, found[0].seen, {**facts, **rules.told(found)})
+    if case.ahead and facts.get("work") == PROVED:
+        fine, facts["compiled"] = ahead.taken(case, pool)
+        if not fine:
+            raise Rejected(Status.COMPILE_ERROR, facts["compiled"], facts)
     return facts
 
 
