@@ -228,7 +228,7 @@ class _Thread(threading.local):
     """What this thread has asked of CUDA's driver: a descriptor can only be filled where a context is current.
 
     In a new thread none is. Triton's launcher sees to that, but only after it has filled the descriptors, and nothing
-    before it has to: torch's allocator answers from its cache, and `set_device` leaves out what is the current device.
+    before it has to: torch's allocator answers from its cache, and device 0 is the current one anyway.
     """
 
     def __init__(self) -> None:
