@@ -207,8 +207,8 @@ class Writer:
     def below_zero(self, rng: random.Random, x: str, a: str) -> str:
         """x with a quotient or a rest of numbers below 0 in it, along axis a."""
         kind = rng.choice(("an index", "an input of integers", "floats", "a negative divisor", "a computed divisor"))
-        self.quotients.append(kind)
-        k, n = rng.randint(1, max(1, self.extents[a])), rng.choice((2, 3, 4, 5, 7))
+        k: int = rng.randint(1, max(1, self.extents[a]))
+        n: float = rng.choice((2, 3, 4, 5, 7))
         if kind == "an index":
             i = rng.choice((f"({a} - {k})", f"(0 - {a})", f"({a} - {a.upper()})", f"({k} - 2 * {a})"))
         elif kind == "floats":
@@ -217,6 +217,7 @@ class Writer:
             i = self.input((a,), "int8").text
         if kind == "a negative divisor":
             i, n = rng.choice((i, f"({a} - {k})")), -n
+        self.quotients += [kind] + ["a negative divisor"] * (kind == "floats" and n < 0)
         by = f"(2 * {self.input((a,), 'int8').text} + 1)" if kind == "a computed divisor" else f"{n}"
         forms = (f"{x} + 0.1 * ({i} // {by})", f"{x} - 0.2 * ({i} % {by})", f"where({i} // {by} < -1, {x}, 0.5 * {x})")
         return rng.choice((*forms, f"where({i} % {by} == {rng.choice((0, 1, -1))}, {x}, -{x})", f"{x} * ({i} % {by})"))
