@@ -164,8 +164,17 @@ class Order:
         lanes, mine = marks.of("lane", itemsize), self._lanes(index, mask)
         mine = mine if lanes.ndim == 1 else mine[..., None]
         lanes[at] = mine
-        if (several := lanes[at] != mine).any():  # each of them reads what it has stored itself
-            lanes[at[several if lanes.ndim == 1 else several.any(-1)]] = 0
+        if (several := lanes[at] != mine).any():
+            lost = several if lanes.ndim == 1 else several.any(-1)
+            last = (lanes[at] if lanes.ndim == 1 else lanes[at][..., 0])[lost] & (1 << _PLACE) - 1
+            if not _alike(np.broadcast_to(values, index.shape).reshape(-1)[last], new[lost]).all():
+                self._ended = Race(
+                    f"a race: several places of a block store different values at one element (element "
+                    f"{int(at[lost][0])} of {itemsize} {'byte' if itemsize == 1 else 'bytes'}); on a device any of "
+                    "them may be the last"
+                )
+                raise self._ended
+            lanes[at[lost]] = 0  # each of them reads what it has stored itself
 
     def _lanes(self, index: NDArray, mask: NDArray | None) -> NDArray:
         """A number for each place of a block: the last meeting, the block's size, the place."""

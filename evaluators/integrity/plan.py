@@ -28,6 +28,7 @@ from evaluators.loading import fits
 from evaluators.oracle import output_dtypes
 from evaluators.target import Target, TargetError, Workload
 
+_TOGETHER = 4  # times the longest of the checks: what several axes of one long call are at most
 _LONGER, _MUCH_LONGER = 8, 200  # times the longest of the checks: what one axis of a long call is; before a promotion
 _FLOPS, _VALUES = 2e8, 1 << 22  # of a long call's right answer; so many times as much before a promotion:
 _MORE = 4
@@ -161,16 +162,39 @@ def _long_sizes(case: _Case, rng: np.random.Generator) -> list[Workload]:
             workload = Workload({**workload.sizes, **dict.fromkeys(group, n)}, base.params)
         if n > known and _fits(case, workload):
             found.append(workload)
+    if case.thorough and len(groups) > 1:
+        found += _long_together(case, base, list(groups))
     return found if case.thorough or not found else [found[int(rng.integers(len(found)))]]
 
 
-def _takes_long(case: _Case, workload: Workload) -> bool:
+def _long_together(case: _Case, base: Workload, groups: list[tuple[str, ...]]) -> list[Workload]:
+    """All of these axes longer than in any check at once, as far as the interpreter bears it: offsets that are right
+    while one of them is short are seen to be wrong."""
+    target, named = case.target, _named(case.target)
+    sizes = dict(base.sizes)
+    steps = {group: math.gcd(*(w.sizes[group[0]] for w in named), 64) for group in groups}
+    for group in groups:
+        known = max(w.sizes[group[0]] for w in target.checks)
+        n = min(max(w.sizes[group[0]] for w in named), _TOGETHER * known) // steps[group] * steps[group]
+        sizes |= dict.fromkeys(group, n)
+    workload = Workload(sizes, base.params)
+    while _takes_long(case, workload, together=True):
+        group = max(groups, key=lambda g: sizes[g[0]] / max(w.sizes[g[0]] for w in target.checks))
+        n = sizes[group[0]] // (2 * steps[group]) * steps[group]
+        if n < max(w.sizes[group[0]] for w in target.checks):
+            return []
+        sizes |= dict.fromkeys(group, n)
+        workload = Workload(sizes, base.params)
+    return [workload] if _fits(case, workload) else []
+
+
+def _takes_long(case: _Case, workload: Workload, together: bool = False) -> bool:
     """Whether the right answer takes much time or memory."""
     algorithm = case.program.algorithm
     sizes = extents(algorithm, workload)
     every = (*algorithm.inputs, *algorithm.outputs, *(t for s in algorithm.statements for t in s.targets))
     values = sum(math.prod(sizes[a] for a in t.axes or ()) for t in every)
-    more = _MORE if case.thorough else 1
+    more = _MORE if case.thorough and not together else 1
     flops = work(case.program, workload.sizes, workload.params).total_flops
     return values > more * _VALUES or flops > more * _FLOPS
 

@@ -113,6 +113,8 @@ def test_threads_of_a_program_meet_before_they_read_what_others_of_them_stored()
     launch.read(3, 2, 1, 0)
     launch.write(2.0, 5, 5)  # what several store, each has stored
     launch.read(5, 5)
+    with raced("several places of a block store different values"):
+        launch.regions.scatter(launch.at(0, 5, 5), None, np.array([1.0, 2.0, 3.0], np.float32))
     launch.write(3.0, 6, 7)
     launch.signal()
     launch.read(7, 6)

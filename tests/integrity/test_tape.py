@@ -676,3 +676,39 @@ def test_a_tape_holds_no_table_of_answers():
     steps.call("alias", ["c", ["float32", [100], [0.5] * 100]])
     with pytest.raises(NotTaped, match="literals"):
         steps.run(torch.ones(1))
+
+
+BY_ADDRESS = """
+import ctypes
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def values(t):
+    return np.ctypeslib.as_array(ctypes.cast(t.data_ptr(), ctypes.POINTER(ctypes.c_float)), tuple(t.shape))
+
+
+def run(x):
+    wide = x.float() + 0.0
+    answer = torch.empty_like(wide)
+    e = np.exp(values(wide) - values(wide).max(1, keepdims=True))
+    values(answer)[:] = e / e.sum(1, keepdims=True)
+    y = torch.empty_like(x)
+    copy[(triton.cdiv(x.numel(), 1024),)](answer.to(x.dtype), y, x.numel(), BLOCK=1024)
+    return y
+"""
+
+
+def test_numpy_that_works_by_raw_addresses_is_seen_by_nobody_and_proves_nothing(judge):
+    found = judge.evaluate(BY_ADDRESS, SOFTMAX, CPU)
+    assert found.status is Status.OK, found.message
+    assert work(found).startswith("not proved")  # so a person has to look before it is promoted
