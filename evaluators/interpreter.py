@@ -282,11 +282,6 @@ class Corrections:
         stored = _STORED.get(name, _ADDRESS)
         chosen = np.broadcast_to(mask.data, ptr.data.shape)
         REGIONS.atomic(ptr.data, chosen, stored, *_order(sem))
-        if name in ("fp32", "fp64") and rmw_op == base._ir.ATOMIC_OP.XCHG:  # the C++ exchanges whole numbers
-            bits = tl.int32 if name == "fp32" else tl.int64
-            given = Handle(_whole(val, ptr).data.astype(stored).view(_STORED[bits.name]), bits)
-            found = _base_atomic_rmw(self, rmw_op, _whole(ptr, ptr), given, _whole(mask, ptr), sem, scope)
-            return Handle(found.data.view(stored), val.dtype.scalar)
         if name not in FORMATS:
             where, given, which = (_whole(h, ptr) for h in (ptr, val, mask))
             if rmw_op == base._ir.ATOMIC_OP.XCHG and given.data.dtype.kind == "f":  # the C++ exchanges integers alone
