@@ -48,6 +48,7 @@ WORDS = {
 # What was found by a record and mended after it: told as long as no later record has the kernel right.
 MENDED = {
     "flash_rows": "probabilities that are rounded before they are rescaled are allowed for in what is planted",
+    "tables_and_views": "steps in which the device waits for its host are played without a hold, and their time is not held against the told one",
     "splits_combined": "the device is held as long as forty launches of played steps take",
 }
 

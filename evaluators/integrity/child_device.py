@@ -269,19 +269,21 @@ class Device:
         if self.name == "cuda":
             self._stream().synchronize()
 
-    def clocks(self, step: Callable[[], Any], cold: bool, patient: bool = False) -> dict[str, float]:
-        """Seconds of one step: by the device's events; those and what the host waits for beyond them; and from the
-        event that ends it until nothing runs on the device.
+    def clocks(self, step: Callable[[], Any], cold: bool, patient: bool = False, hold: bool = True) -> dict[str, float]:
+        """Seconds of one step: by the device's events; those and what the host waits for beyond them; from the event
+        that ends it until nothing runs on the device; and of the host's part, where the device waited for it.
 
         The device is held while the host launches, so that the events see the device's work and not the host's.
         cold: the L2 is flushed before. patient: it is held as long as the step before took to launch; for steps that
-        are played, since a candidate would have that time on the host for nothing.
+        are played, since a candidate would have that time on the host for nothing. A step that waits for the device (a
+        copy to or from the host) waits for the hold too, and its launches come after it: only then is the host's part
+        told, and such a step is better timed without a hold.
         """
         if self.name != "cuda":
             began = _perf_counter()
             step()
             seconds = _perf_counter() - began
-            return {"seconds": seconds, "wall_s": seconds, "tail_s": 0.0}
+            return {"seconds": seconds, "wall_s": seconds, "tail_s": 0.0, "host_s": 0.0}
         first, start, stop, rest = (self._event(enable_timing=True) for _ in range(4))
         self._release()
         self.wait()
@@ -289,12 +291,14 @@ class Device:
         self._record(first)
         if cold and self._flush is not None:
             self._flush.add_(1)
-        self._whole.hold(held(self._launching) if patient else _HOLD)
+        if hold:
+            self._whole.hold(held(self._launching) if patient else _HOLD)
         self._record(start)
         launching = _perf_counter()
         step()
         ended = _perf_counter()
         self._launching = ended - launching
+        waited = patient and self._query(start)  # nothing held the device any more before all was launched
         self._record(stop)
         self._whole.gather()
         # Where the device had nothing left to do by then, it waited for the host and not for other work.
@@ -303,7 +307,8 @@ class Device:
         self.wait()
         host = _perf_counter() - began
         seconds, whole, tail = (self._elapsed(a, b) / 1000 for a, b in ((start, stop), (first, rest), (stop, rest)))
-        return {"seconds": seconds, "wall_s": seconds + max(0.0, host - whole), "tail_s": max(0.0, tail - idle)}
+        found = {"seconds": seconds, "wall_s": seconds + max(0.0, host - whole), "tail_s": max(0.0, tail - idle)}
+        return found | {"host_s": self._launching if waited else 0.0}
 
 
 def held(launching: float) -> int:
@@ -393,8 +398,8 @@ def put_call(device: Device, payload: dict[str, Any], blobs: Sequence[bytes]) ->
 
 
 def time_call(device: Device, run: Any, path: str, payload: dict[str, Any]) -> Any:
-    """{params, calls, cold, ghost, take: [axis, places] of each output, or all} -> the clocks a call, and the bytes of
-    that part.
+    """{params, calls, cold, ghost, hold, take: [axis, places] of each output, or all} -> the clocks a call, and the
+    bytes of that part. Where the candidate is, the device is always held.
 
     The bytes are copied on the current stream right after the clocks have stopped: what is not done by then is missed.
     """
@@ -406,7 +411,7 @@ def time_call(device: Device, run: Any, path: str, payload: dict[str, Any]) -> A
         for _ in range(payload["calls"]):
             outputs[:] = _called(device, run, path, inputs, payload["params"], poisoned=False)
 
-    clocks = device.clocks(step, payload["cold"], patient=not path)
+    clocks = device.clocks(step, payload["cold"], patient=not path, hold=bool(path) or payload.get("hold", True))
     rows, data = [], []
     for o, take in zip(outputs, payload["take"], strict=False):
         if not _plain(device, o):

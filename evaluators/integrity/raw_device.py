@@ -43,6 +43,7 @@ REGIME = {"name": "cold calls", "calls": "one at a time, L2 flushed, new inputs 
 ROUNDS = 8  # timed calls of a size, each on its own inputs
 MOST_BYTES = 512 << 20  # of inputs: larger public sizes are left out
 _CLOCK = "a process of the judge"
+_WAITS = "a process of the judge, the least: the device waits for its host"
 RESIDENT = 24 << 30  # of memory: a device's libraries alone map several GiB
 
 
@@ -170,7 +171,8 @@ class RawDeviceEvaluator(RawEvaluator):
         case.facts["clocks"] = [[s["event_s"], s["wall_s"]] for s in samples]
         case.facts["tails"] = [[s["event_s"], s["tail_s"]] for s in samples]
         plays = [(median(row), row["played"]) for row in rows if "played" in row]
-        case.facts["played"] = [[told, p.get("seconds")] for told, p in plays]
+        # Where the device waits for its host, two processes' times have no bound of one another: no verdict on them.
+        case.facts["played"] = [[told, None if p.get("waits") else p.get("seconds")] for told, p in plays]
         if plays:
             case.facts["work"] = next((p["work"] for _, p in plays if p["work"] != proving.PROVED), proving.PROVED)
             case.facts["ghost"] = "right" if any(p.get("ghost") == "right" for _, p in plays) else "wrong"
@@ -193,8 +195,8 @@ class RawDeviceEvaluator(RawEvaluator):
                 return {"work": proving._played_wrong(row["wrong"])}
             # Steps of several streams are played one after the other; a simulated device has no time of its own.
             alone = size.tape.get("streams") in (0, 1) and not self._simulate
-            found = {"work": proving.PROVED, "ghost": row["ghost"], "samples": row["samples"]}
-            return found | ({"seconds": median(row)} if alone else {})
+            found = {"work": proving.PROVED, "ghost": row["ghost"], "samples": row["samples"], "waits": row["waits"]}
+            return found | ({"seconds": _seconds(row)} if alone else {})
         except proving._NotTaped as no:
             return {"work": f"not proved: {no}"[:300]}
         except (Rejected, WorkerFailure) as failure:
@@ -205,6 +207,11 @@ class RawDeviceEvaluator(RawEvaluator):
     def _chosen(self, case: _Case) -> list[Workload]:
         fits = [w for w in case.target.workloads if _size(case.program.algorithm, w) <= MOST_BYTES]
         return fits[: self._sizes]
+
+
+def _seconds(row: Mapping[str, Any]) -> float:
+    """Of a played call: the median, or where it is its host's time, which varies upwards, the least."""
+    return min(s["event_s"] for s in row["samples"]) if row["waits"] else median(row)
 
 
 def _size(algorithm: Algorithm, workload: Workload) -> int:
@@ -222,11 +229,15 @@ def _result(case: _Case, workload: Workload, row: Mapping[str, Any]) -> Workload
         work=needed.total_flops if case.target.unit == "TFLOP/s" else needed.bytes,
         floor_s=floor.floor_s if floor else 0.0,
         bottleneck=floor.bottleneck if floor else "",
-        measured_s=statistics.median(times),
+        measured_s=row["played"]["seconds"] if played else statistics.median(times),
         detail={
             "interval_s": [times[0], times[-1]],
             "clock_outside_s": row["parent_s"],
-            "clock": _CLOCK if played else "simulated" if case.facts["holds"] == "nothing" else proving.OWN_CLOCK,
+            "clock": (_WAITS if row["played"]["waits"] else _CLOCK)
+            if played
+            else "simulated"
+            if case.facts["holds"] == "nothing"
+            else proving.OWN_CLOCK,
             "told_s": median(row),
             "least_s": _least(case, workload, floor) if floor else 0.0,
         },

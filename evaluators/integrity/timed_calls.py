@@ -157,11 +157,13 @@ class Sized:
         return found
 
     def again(self, session: Session, rounds: int) -> dict[str, Any]:
-        """As many calls in another process: {samples, wrong, ghost: "right" where the answer is the same when no kernel
-        runs, else "wrong"}."""
+        """As many calls in another process: {samples, waits, wrong, ghost: "right" where the answer is the same when no
+        kernel runs, else "wrong"}. waits: most of the calls had the device wait for their host, so that the samples are
+        of calls before which it was not held: a host that waits for the device is one that waits for what holds it."""
         samples: list[dict[str, float]] = []
         self._session = session
         self._introduce(session)
+        waits = False
         for distribution, judged, sampled in self._plan(rounds, self._affordable()[1]):
             self._put(distribution)
             sample, reasons = self._go(1, cold=True, judge=judged)
@@ -169,10 +171,22 @@ class Sized:
                 return {"samples": samples, "wrong": f"{self._workload.name}: {reasons[0]}"}
             if sampled and judged:  # one that nobody looked at may have done nothing
                 samples.append(sample)
+        queued = [s for s in samples if not s["host_s"]]
+        if 2 * len(queued) > len(samples):  # a slow moment of the host
+            samples = queued
+        else:
+            waits, count, samples = True, len(samples), []
+            for _ in range(count):
+                self._put("normal")
+                sample, reasons = self._go(1, cold=True, judge=True, hold=False)
+                if reasons:
+                    return {"samples": samples, "wrong": f"{self._workload.name}: {reasons[0]}"}
+                samples.append(sample)
         self._put("normal")  # what lies in memory from before is no answer to these
         places = self._places()
         answers = [self._asked(1, False, places, ghost)[1].blobs for ghost in (True, False)]
-        return {"samples": samples, "wrong": "", "ghost": "right" if answers[0] == answers[1] else "wrong"}
+        ghost = "right" if answers[0] == answers[1] else "wrong"
+        return {"samples": samples, "waits": waits, "wrong": "", "ghost": ghost}
 
     def _plan(self, rounds: int, few: int) -> list[tuple[str, bool, bool]]:
         """(distribution, whether the answer is judged, whether the call counts) of each turn: those that load and
@@ -231,12 +245,12 @@ class Sized:
             return np.arange(0)
         return np.sort(self._rng.choice(longest, size=min(self._rows, longest), replace=False))
 
-    def _go(self, calls: int, cold: bool, judge: bool) -> tuple[dict[str, float], list[str]]:
+    def _go(self, calls: int, cold: bool, judge: bool, hold: bool = True) -> tuple[dict[str, float], list[str]]:
         """(clocks of a call, what is wrong with some of its places)."""
         places = self._places()
-        sample, reply = self._asked(calls, cold, places)
+        sample, reply = self._asked(calls, cold, places, hold=hold)
         if isinstance(sample, str):
-            return {"event_s": 0.0, "wall_s": 0.0, "tail_s": 0.0}, [sample]
+            return {"event_s": 0.0, "wall_s": 0.0, "tail_s": 0.0, "host_s": 0.0}, [sample]
         if not judge:
             return sample, []
         wanted = self._right(places)
@@ -245,17 +259,17 @@ class Sized:
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
             raise Crash("the candidate's process answered nonsense", reply.log) from None
 
-    def _asked(self, calls: int, cold: bool, places: Array, ghost: bool = False) -> tuple[Any, Any]:
+    def _asked(self, calls: int, cold: bool, places: Array, ghost: bool = False, hold: bool = True) -> tuple[Any, Any]:
         """(clocks, or what is odd; the reply)."""
         take: list[Any] = []
         for t in self._case.program.algorithm.outputs:
             take.append([(t.axes or ()).index(self._axis), places.tolist()] if self._axis else None)
-        asked = {"params": self._params, "calls": calls, "cold": cold, "take": take, "ghost": ghost}
+        asked = {"params": self._params, "calls": calls, "cold": cold, "take": take, "ghost": ghost, "hold": hold}
         reply = self._call("raw_time", asked, (), self._most(len(places)))
         try:
             if reply.result["odd"]:
                 return str(reply.result["odd"][0])[:200], reply
-            names = {"seconds": "event_s", "wall_s": "wall_s", "tail_s": "tail_s"}
+            names = {"seconds": "event_s", "wall_s": "wall_s", "tail_s": "tail_s", "host_s": "host_s"}
             sample = {ours: float(reply.result[theirs]) for theirs, ours in names.items()}
             if not all(np.isfinite(v) and v >= 0 for v in sample.values()) or not sample["event_s"]:
                 raise ValueError("no times")

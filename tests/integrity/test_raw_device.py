@@ -12,9 +12,9 @@ import pytest
 from dsl.hardware import hardware
 from evaluators.evaluation import Evaluation, Status, WorkloadResult
 from evaluators.inputs import decode, input_shapes
-from evaluators.integrity import child_device, corpus, rules, timed_calls
+from evaluators.integrity import child_device, corpus, raw_device, rules, timed_calls
 from evaluators.integrity.calls import right
-from evaluators.integrity.proving import OWN_CLOCK
+from evaluators.integrity.proving import OWN_CLOCK, PROVED
 from evaluators.integrity.raw import RawEvaluator
 from evaluators.integrity.raw_device import RawDeviceEvaluator
 from evaluators.integrity.timed_inputs import POOL, TimedInputs
@@ -339,7 +339,121 @@ def test_a_step_of_many_launches_is_held_for_as_long_as_they_take():
 def test_only_steps_that_are_played_are_waited_for(monkeypatch):
     asked = []
     device = type("Device", (), {"rows": [], "held": {}, "launches": type("L", (), {})(), "holds": "nothing"})()
-    device.clocks = lambda step, cold, patient: asked.append(patient) or {"seconds": 1.0}
+    device.clocks = lambda step, cold, patient, hold: asked.append((patient, hold)) or {"seconds": 1.0}
     for path in ("kernel.py", ""):
-        child_device.time_call(device, None, path, {"params": {}, "calls": 1, "cold": True, "take": []})
-    assert asked == [False, True]
+        for hold in (True, False):
+            payload = {"params": {}, "calls": 1, "cold": True, "take": [], "hold": hold}
+            child_device.time_call(device, None, path, payload)
+    assert asked == [(False, True), (False, True), (True, True), (True, False)]
+
+
+def test_a_step_that_waits_for_the_device_tells_the_hosts_part():
+    """It waits for the hold too: the device has been let go before all was launched. Only a process of the judge says
+    so; where the candidate is, nothing more is asked than before."""
+    device = child_device.Device.__new__(child_device.Device)
+    events, passed, holds = [], [], []
+    device.name, device._flush, device._idle, device._launching = "cuda", None, 0.0, 0.0
+    device._event = lambda enable_timing: events.append(len(events) % 4) or events[-1]
+    device._record = lambda event: passed.remove(event) if event in passed else None
+    device._elapsed = lambda begin, end: 1.0
+    device._query = lambda event: event in passed
+    device._sync = device._release = lambda: None
+    device._whole = type("Whole", (), {"hold": lambda _, cycles: holds.append(cycles), "gather": lambda _: None})()
+
+    def copies():
+        passed.append(1)  # the event that begins the call: its copy has come through
+
+    found = [
+        device.clocks(step, cold=False, patient=patient, hold=hold)["host_s"] > 0
+        for step, patient, hold in (
+            (copies, True, True), (lambda: None, True, True), (copies, False, True), (copies, True, False)
+        )
+    ]  # fmt: skip
+    assert found == [True, False, False, True] and len(holds) == 3
+
+
+COPIED = """
+import torch
+import evaluators.integrity.child_device as child
+
+%s
+
+def copied(x):
+    y = rows(x.to("cpu", copy=True).to(x.device))
+    return y.to("cpu", copy=True).to(x.device)
+
+rows, run = run, copied
+"""
+FORGED = "real = child.time_call\ndef forged(*a):\n    facts, data = real(*a)\n"
+FORGED += "    facts['seconds'] = facts['wall_s'] = 3e-7\n    return facts, data\nchild.time_call = forged\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("forged", [True, False])
+def test_copies_to_the_host_leave_a_forged_clock_to_the_one_outside(judge, monkeypatch, forged):
+    """A candidate that makes its steps wait, so that they are not held against what it tells, gains nothing: its time
+    is still that of its steps elsewhere, and the parent's clock runs on. The same kernel passes with its true times."""
+    monkeypatch.setattr(timed_calls, "MANY", 3)
+    monkeypatch.setattr(judge, "_simulate", False)  # the time of played steps is taken
+    again = timed_calls.Sized.again
+
+    def waits(*asked):
+        row = again(*asked)
+        samples = [s | {"event_s": s["event_s"] * (50 + i)} for i, s in enumerate(row["samples"])]
+        return row | {"waits": True, "samples": samples}
+
+    monkeypatch.setattr(timed_calls.Sized, "again", waits)
+    text = (HERE / "honest" / "triton_rows.py").read_text() + COPIED % (FORGED if forged else "")
+    found = judged(judge, text, SOFTMAX)
+    facts = found.gate("integrity").evidence
+    assert facts["work"] == PROVED and [played for _, played in facts["played"]] == [None] * len(facts["played"])
+    assert found.status is (Status.SUSPICIOUS if forged else Status.OK), found.message
+    assert facts.get("rule") == ("clock outside" if forged else None)
+    for size in found.workloads:
+        assert size.detail["clock"] == raw_device._WAITS and size.measured_s == size.detail["interval_s"][0]
+        assert size.measured_s > 1e-3 and (size.detail["told_s"] == 3e-7) is forged
+
+
+class Played(timed_calls.Sized):
+    """Calls in a process of the judge whose clocks are written down here: [(held, seconds, host's part)]."""
+
+    def __init__(self, clocks):
+        self._clocks, self.asked = list(clocks), []
+        self._workload, self._know, self._rows = SIZES[0], [], 16
+
+    _introduce = _put = lambda *_: None
+
+    def _affordable(self):
+        return 16, 4
+
+    def _plan(self, rounds, few):
+        return [("normal", False, False), *[("normal", True, True)] * rounds]
+
+    def _places(self):
+        return np.arange(0)
+
+    def _asked(self, calls, cold, places, ghost=False, hold=True):
+        return {}, type("Reply", (), {"blobs": [b"ghost" if ghost else b"right"]})
+
+    def _go(self, calls, cold, judge, hold=True):
+        self.asked.append((judge, hold))
+        seconds, host = self._clocks.pop(0)
+        return {"event_s": seconds, "wall_s": seconds, "tail_s": 0.0, "host_s": host}, []
+
+
+def test_steps_whose_host_waits_are_played_again_without_a_hold():
+    held = [(1e-3, 2e-2), (542e-6, 1e-3), (241e-6, 1e-3), (500e-6, 0.0), (510e-6, 1e-3)]
+    size = Played([*held, *((s, 1e-4) for s in (190e-6, 150e-6, 300e-6, 160e-6))])
+    row = size.again(None, 4)
+    assert row["waits"] and row["ghost"] == "wrong" and not row["wrong"]
+    assert [s["event_s"] for s in row["samples"]] == [190e-6, 150e-6, 300e-6, 160e-6]
+    assert size.asked == [(False, True), *[(True, True)] * 4, *[(True, False)] * 4]
+    assert raw_device._seconds(row) == 150e-6
+    # One slow moment of the host is none of the steps: that call does not count, and nothing is played again.
+    row = Played([(1e-3, 2e-2), (42e-6, 0.0), (9e-4, 2e-3), (40e-6, 0.0), (43e-6, 0.0)]).again(None, 4)
+    assert not row["waits"] and raw_device._seconds(row) == 42e-6 and len(row["samples"]) == 3
+
+
+def test_times_of_the_host_are_not_compared():
+    assert not rules.breaches({"played": [[1e-6, None]]})
+    assert rules.breaches({"played": [[193.5e-6, 542.5e-6]]})[0].rule.name == "time of the same steps"
