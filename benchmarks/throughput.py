@@ -159,7 +159,7 @@ def one(flags: argparse.Namespace, count: int, most: int, folder: Path) -> tuple
         if isinstance(judge, Rehearsal):
             judge.told(event, watch.began)
 
-    # With several numbers of devices nobody waits for promotions: a target without hidden sizes has none.
+    # With several numbers of devices promotions are kept short: without hidden sizes.
     job = replace(target(flags.target), hidden=()) if "," in flags.devices else target(flags.target)
     with evolve(
         job,
@@ -180,7 +180,13 @@ def one(flags: argparse.Namespace, count: int, most: int, folder: Path) -> tuple
         best = run.best
         if best is not None:
             print(f"best: {best.value:.4g}, proposal {best.k}")
-    return rate, judge.busy_share, cpu_s / max(1, len(watch.rows))
+    return rate, busy_share(watch), cpu_s / max(1, len(watch.rows))
+
+
+def busy_share(watch: Watch) -> float:
+    """Of the devices, from the seed's first visit to the last verdict: what follows, the winner's second judgement, has
+    one device whatever their number."""
+    return float(next((r["busy"] for r in reversed(watch.rows) if r["busy"] is not None), 0.0))
 
 
 def report(watch: Watch, judge: MeasuredEvaluator, cpu_s: float) -> float:
@@ -190,7 +196,10 @@ def report(watch: Watch, judge: MeasuredEvaluator, cpu_s: float) -> float:
     print(f"\n{len(rows)} candidates after the seed in {wall:.0f} s: {60 * len(rows) / wall:.1f} a minute")
     waits = [round(at - watch.first, 1) for at in watch.proposed[1:]]
     print(f"seconds from the seed's verdict to proposals: 1st {waits[:1]}, 24th {waits[23:24]}, last {waits[-1:]}")
-    print(f"device busy share {judge.busy_share:.0%} from the seed on; the parent's own CPU {cpu_s:.0f} s")
+    print(
+        f"device busy share {busy_share(watch):.0%} to the last verdict, {judge.busy_share:.0%} with the second "
+        f"judgement of the best; the parent's own CPU {cpu_s:.0f} s"
+    )
     print("statuses:", dict(Counter(r["status"] for r in watch.rows)))
     print("verdicts:", dict(Counter(r["verdict"] for r in rows if r["verdict"])), end="; ")
     pairs = [r["pairs"] for r in rows if r["pairs"] is not None]
