@@ -27,13 +27,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 CHAMPIONS, TABLES = ROOT / "configs" / "champions" / "h200", ROOT / "benchmarks" / "data" / "bench" / "h200"
 OURS = ("avo", "archive", "evaluators", "dsl")
-PACKAGES = {  # champions, then the other words of `avo export`
-    "matmul_h200": ("matmul_public_persistent", "matmul_public_stages4", "--bench", "matmul_public"),
-    "rmsnorm_h200": ("rmsnorm_public_w8", "rmsnorm_public_w16", "--bench", "rmsnorm_public"),
-    "attention_h200": ("attention_public_causal", "--bench", "attention_public"),
-    "attention_roles_h200": ("attention_public_b4_roles_spec", "--bench", "attention_public_b4"),
-    "attention_judged_now": ("attention_roles_lazy", "--target", "attention", "--hw", "h200"),
+PACKAGES = {  # the table whose champions it has
+    "matmul_h200": "matmul_public",
+    "rmsnorm_h200": "rmsnorm_public",
+    "attention_h200": "attention_public",
+    "attention_roles_h200": "attention_public_b4",
+    "attention_judged_now": "",
 }
+JUDGED_NOW = ("attention_roles_lazy", "attention", "h200")  # champion, target, chip
 ROUNDS, CALLS = 6, 12  # the first round is left out
 SMALL = 64  # the longest extent where there is no GPU
 
@@ -130,14 +131,20 @@ def _run(command: list[str], folder: Path, environment: dict[str, str]) -> subpr
     )
 
 
+def words(name: str) -> list[str]:
+    """What `avo export` is told of one of PACKAGES: the champions that its table has by now, and the table."""
+    if not (stem := PACKAGES[name]):
+        champion, target, chip = JUDGED_NOW
+        return [str(CHAMPIONS / f"{champion}.avo"), "--target", target, "--hw", chip]
+    table = TABLES / f"{stem}.json"
+    arms = [arm["name"] for arm in json.loads(table.read_text(encoding="utf-8"))["benchmark"]["arms"]]
+    programs = [str(path) for arm in arms if (path := CHAMPIONS / f"{stem}_{arm}.avo").is_file()]
+    return [*programs, "--bench", str(table)]
+
+
 def made(name: str, place: Path) -> subprocess.CompletedProcess[str]:
     """`avo export` of one of PACKAGES."""
-    words = PACKAGES[name]
-    programs = [str(CHAMPIONS / f"{w}.avo") for w in words if (CHAMPIONS / f"{w}.avo").is_file()]
-    rest = [w for w in words if not (CHAMPIONS / f"{w}.avo").is_file()]
-    if rest[0] == "--bench":
-        rest[1] = str(TABLES / f"{rest[1]}.json")
-    return _run([sys.executable, "-m", "avo", "export", *programs, *rest, "-o", str(place)], ROOT, dict(os.environ))
+    return _run([sys.executable, "-m", "avo", "export", *words(name), "-o", str(place)], ROOT, dict(os.environ))
 
 
 def tested(name: str, place: Path, alone: dict[str, str]) -> dict[str, Any]:

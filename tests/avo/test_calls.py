@@ -13,6 +13,7 @@ import shutil
 import struct
 import sys
 import threading
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +31,7 @@ from evaluators.compiler import load_source
 from evaluators.targets import target
 
 ROOT = Path(__file__).parents[2]
-CHAMPIONS = ROOT / "configs" / "champions" / "h200"
+CANDIDATES = ROOT / "configs" / "candidates" / "h200.toml"
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="a stub would stand in front of the GPU that is here"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="Triton's launcher is built by gcc"),
@@ -284,11 +285,17 @@ def test_a_package_can_be_imported_anew(tmp_path: Path) -> None:
     assert all(torch.equal(y, found[0]) for y in found)
 
 
-CASES = {  # champion: its target, how many descriptors a launch has
-    "matmul_public_persistent": ("matmul", 3),
-    "attention_roles_lazy": ("attention", 4),  # and a table of tiles
-    "rmsnorm_public_w8": ("rmsnorm", 0),
+CASES = {  # target and schedule: how many descriptors a launch has
+    ("matmul", "persistent"): 3,
+    ("attention", "roles_lazy"): 4,  # and a table of tiles
+    ("rmsnorm", "w8"): 0,
 }
+
+
+def candidate(name: str, schedule: str) -> str:
+    """A target's seed with a schedule that people wrote."""
+    found = tomllib.loads(CANDIDATES.read_text(encoding="utf-8"))
+    return target(name).seed.partition("schedule")[0] + "schedule\n" + str(found[name]["public"][schedule])
 
 
 def handed_over(signature: dict[str, str]) -> int:
@@ -300,11 +307,13 @@ def handed_over(signature: dict[str, str]) -> int:
     return found
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_descriptors_and_tables_are_those_of_the_emitted_function(case: str, stub: ModuleType, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", CASES, ids="_".join)
+def test_descriptors_and_tables_are_those_of_the_emitted_function(
+    case: tuple[str, str], stub: ModuleType, tmp_path: Path
+) -> None:
     """Every parameter of the launch, beside what the emitted function hands over for the same tensors."""
-    name, descriptors = CASES[case]
-    package = Package(tmp_path, f"calls_{case}", target(name), (CHAMPIONS / f"{case}.avo").read_text(), stub)
+    (name, schedule), descriptors = case, CASES[case]
+    package = Package(tmp_path, f"calls_{name}_{schedule}", target(name), candidate(name, schedule), stub)
     sizes = {a: 128 for _, axes, _ in package.ops.facts.INPUTS for a in axes} | {"b": 1, "h": 2, "g": 1}
 
     def made() -> list[torch.Tensor]:
@@ -352,7 +361,7 @@ def in_a_thread(call: Callable[[], Any]) -> Any:
 @pytest.fixture(scope="module")
 def described(stub: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Package:
     """A product by descriptors, whose kernel was compiled and loaded by another thread than those of its tests."""
-    text = (CHAMPIONS / "matmul_public_persistent.avo").read_text()
+    text = candidate("matmul", "persistent")
     package = Package(tmp_path_factory.mktemp("described"), "calls_described", target("matmul"), text, stub)
     package.call(*squares())
     return package

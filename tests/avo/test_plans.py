@@ -43,6 +43,24 @@ def test_a_candidate_may_be_a_whole_program(benchmarks: None) -> None:
     assert "axis kb = k // 8192" in found["blocks"] and "axis kb" not in found["roles"]
 
 
+def test_packages_that_are_tried_on_a_device_are_of_programs_that_are_there(benchmarks: None) -> None:
+    import export_on_device  # type: ignore[import-not-found]
+    import host_cost  # type: ignore[import-not-found]
+
+    from avo.exporting import exported
+    from dsl.parser import parse
+
+    for name, table in export_on_device.PACKAGES.items():
+        words = export_on_device.words(name)
+        programs = [word for word in words if word.endswith(".avo")]
+        assert programs and all(Path(word).is_file() for word in programs)
+        if table:
+            package, variants = exported(programs, bench=Path(words[-1]))
+            assert package.files and len(variants) == len(programs) and all(v.mode == "measured" for v in variants)
+    for name, (target, _) in host_cost.PACKAGES.items():
+        assert parse(host_cost.program_text(name)).algorithm.name == target
+
+
 def test_what_plain_schedules_reach_is_told_apart_from_what_those_with_roles_do(benchmarks: None) -> None:
     from results_missing import _of_goals  # type: ignore[import-not-found]
     from results_tables import over_plain  # type: ignore[import-not-found]
