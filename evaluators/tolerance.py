@@ -27,6 +27,9 @@ HONEST_FACTOR = 2.0  # relative L2: this many times the honest one
 LARGEST_FACTOR = 3.0  # largest error: this many; the largest of a sample varies more than its mean
 ROW_FACTOR = 4.0  # the worst row or column: this many times the honest median one
 SMALL_ROW = 0.05  # a row smaller than this share of the whole's rms is measured against that share instead
+# Rows that are small because their inputs are: of what share of the whole on they are looked at by their own size, how
+# right an honest answer has to be there, and what is wrong beyond doubt.
+FAINTEST, FAINT_HONEST, FAINT_ERROR = 2.0**-16, 0.02, 0.25
 BLOCK = 16  # a one-dimensional output is cut into blocks of this many elements
 STANDARD_ERRORS = 6.0  # a mean error below this many of its standard errors is chance
 
@@ -187,6 +190,29 @@ def verdict(got: Array, oracle: Array, honest: Array, dtype: str) -> Verdict:
     mean_size = float(np.mean(np.abs(oracle)))
     figures.lean(float(np.mean(lean)), float(np.std(lean)), lean.size, mean_size, float(np.mean(beyond)))
     return figures.verdict()
+
+
+def small_rows(got: Array, oracle: Array, honest: Array, dtype: str) -> str:
+    """What is wrong with rows that are far smaller than the others, or "". For inputs of which some rows are tiny and
+    nothing cancels: a row that an honest kernel gets right by its own size has to be right so, if roughly."""
+    if dtype not in FLOORS or oracle.ndim < 2 or not oracle.size:
+        return ""
+    finite = np.isfinite(honest) & np.isfinite(oracle) & np.isfinite(got)
+    got, oracle, honest = (np.where(finite, x, 0.0) for x in (got, oracle, honest))
+    norm, error, theirs = (np.sqrt(np.mean(x**2, axis=-1)) for x in (oracle, got - oracle, honest - oracle))
+    size = float(np.sqrt(np.mean(oracle**2)))
+    asked = (
+        (norm >= FAINTEST * size) & (norm < SMALL_ROW * size) & (norm > TINY[dtype]) & (theirs < FAINT_HONEST * norm)
+    )
+    wrong = asked & (error > FAINT_ERROR * norm)
+    if not wrong.any():
+        return ""
+    worst = np.unravel_index(int(np.argmax(np.where(wrong, error / np.where(asked, norm, 1.0), 0.0))), norm.shape)
+    ours = float(error[worst] / norm[worst])
+    return (
+        f"{int(wrong.sum())} of {int(asked.sum())} rows that are small beside the others are wrong, worst at "
+        f"{place_of(worst)}: relative L2 error {ours:.3g} of its own size, limit {FAINT_ERROR}"
+    )
 
 
 def _exact(got: Array, oracle: Array, honest: Array) -> Verdict:

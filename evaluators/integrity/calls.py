@@ -28,13 +28,14 @@ from evaluators.integrity.narrow_sums import PLANTED, leaning
 from evaluators.oracle import Answer, answers
 from evaluators.pool import Reply, Session, WorkerPool
 from evaluators.target import Target, Workload
-from evaluators.tolerance import form, verdict
+from evaluators.tolerance import form, small_rows, verdict
 
 if TYPE_CHECKING:
     from dsl.hardware import Hardware
 
 _ROOM = 1 << 20  # bytes of outputs beyond twice the widest dtype: a wrong shape is told, a flood is not read
 _MOST = 8  # entries of a list that the child reports
+FAINT = "some rows tiny, zero or of one value"
 _AXES = 64  # of an output; torch has no more
 
 
@@ -261,6 +262,8 @@ def _numbers(case: _Case, call: _Call, outputs: Sequence[Output]) -> list[str]:
             found = verdict(got, answer.oracle, answer.honest, answer.dtype)
             figures[name] = found.evidence
             wrong += found.reasons
+            if call.row.get("places") == FAINT and not wrong:
+                wrong += filter(None, [small_rows(got, answer.oracle, answer.honest, answer.dtype)])
             if call.planted and not wrong:
                 wrong += filter(None, [leaning(got, answer)])
             if call.planted and wrong:

@@ -22,7 +22,7 @@ from evaluators.inputs import (
     pairings,
     representable,
 )
-from evaluators.integrity.calls import _Call, _Case, _drawn, right
+from evaluators.integrity.calls import FAINT, _Call, _Case, _drawn, right
 from evaluators.integrity.narrow_sums import planted, recipes
 from evaluators.loading import fits
 from evaluators.oracle import output_dtypes
@@ -32,13 +32,15 @@ _TOGETHER = 4  # times the longest of the checks: what several axes of one long 
 _LONGER, _MUCH_LONGER = 8, 200  # times the longest of the checks: what one axis of a long call is; before a promotion
 _FLOPS, _VALUES = 2e8, 1 << 22  # of a long call's right answer; so many times as much before a promotion:
 _MORE = 4
+_WIDE, _FAR_UP, _FAR_DOWN = ("bf16", "f32"), 2.0**20, 2.0**-30  # dtypes of float32's range; beyond that of float16
 _PATIENCE, _AT_LEAST = 20.0, 5.0  # times what a long call should take; seconds
 
 
 def _plan(case: _Case) -> None:
     """Each check with two distributions, or with all where it is to be thorough, some once more, and some at sizes that
     nobody has named, these with places far out, one with faint rows (all, where it is to be thorough), and those in
-    which sums in less than float32 show: in an order and number that the text cannot know. Then what is long."""
+    which sums in less than float32, or dtypes of less range, show: in an order and number that the text cannot know.
+    Then what is long."""
     rng = generator(case.seed, "raw", case.target.name, case.text)
     names = list(DISTRIBUTIONS)
     first = pairings(case.target.checks, rng)
@@ -54,7 +56,7 @@ def _plan(case: _Case) -> None:
         *((w, d, "far") for w, d in extra),
         *((w, "normal", "faint") for w in dim),
     ]
-    calls = [*(_planned(case, *one, rng) for one in every), *_planted(case, rng)]
+    calls = [*(_planned(case, *one, rng) for one in every), *_planted(case, rng), *_of_other_size(case, rng)]
     case.calls += [calls[int(place)] for place in rng.permutation(len(calls))]
     for workload in _long_sizes(case, rng):
         with suppress(TargetError):  # the target has no inputs of that size
@@ -62,6 +64,39 @@ def _plan(case: _Case) -> None:
             if not _bounded(case, call):
                 call = _planned(case, workload, "normal", "", rng)
             case.calls.append(replace(call, long=True))
+
+
+def _of_other_size(case: _Case, rng: np.random.Generator) -> list[_Call]:
+    """A call in which one input is far larger or smaller as a whole than any other call has it (before a promotion, one
+    of each), where the right answer is so much larger or smaller too: what goes by way of a dtype of less range shows.
+    None where no input is of that kind, or the output's dtype is itself of less range."""
+    algorithm = case.program.algorithm
+    if not set(output_dtypes(algorithm).values()) <= {*_WIDE}:
+        return []
+    checks = case.target.checks
+    call = _drawn(case, checks[int(rng.integers(len(checks)))], "normal", rng)
+    names = [t.name for t in algorithm.inputs if (t.dtype or "f32") in _WIDE and call.inputs[t.name].ndim > 1]
+    factors = [_FAR_UP, _FAR_DOWN]
+    found: list[_Call] = []
+    for factor in (factors[int(i)] for i in rng.permutation(2)):
+        for name in (names[int(i)] for i in rng.permutation(len(names))):
+            changed = replace(call, inputs={**call.inputs, name: call.inputs[name] * factor})
+            if _follows(case, call, changed, factor) and _bounded(case, changed):
+                power = int(math.log2(factor))
+                row = {"workload": call.workload.name, "distribution": "normal", "places": f"{name} times 2^{power}"}
+                found.append(replace(changed, row=row))
+                break
+        if found and not case.thorough:
+            break
+    return found
+
+
+def _follows(case: _Case, call: _Call, changed: _Call, factor: float) -> bool:
+    """Whether the right answers are so many times as large as before."""
+    params = {p.name: p.default for p in case.program.algorithm.params if p.default is not None}
+    params |= call.workload.params
+    before, after = (evaluate(case.program, dict(c.inputs), params, mode="exact") for c in (call, changed))
+    return all(np.allclose(after[name], factor * before[name], rtol=1e-9, atol=0.0) for name in before)
 
 
 def _planted(case: _Case, rng: np.random.Generator) -> list[_Call]:
@@ -86,7 +121,7 @@ def _planned(case: _Case, workload: Workload, distribution: str, places: str, rn
     dtypes = {t.name: t.dtype or "f32" for t in case.program.algorithm.inputs}
     change = far_out if places == "far" else faint
     inputs = {name: change(value, dtypes[name], rng) for name, value in call.inputs.items()}
-    row = {**call.row, "places": "some far out" if places == "far" else "some rows tiny, zero or of one value"}
+    row = {**call.row, "places": "some far out" if places == "far" else FAINT}
     changed = replace(call, inputs=inputs, row=row)
     return changed if places == "far" or _bounded(case, changed) else call
 

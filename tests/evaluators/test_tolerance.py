@@ -14,7 +14,7 @@ from dsl.rounding import round_to
 from evaluators.inputs import Array, generator
 from evaluators.oracle import Answer, answers
 from evaluators.targets import BUILTIN
-from evaluators.tolerance import Verdict, form, verdict
+from evaluators.tolerance import Verdict, form, small_rows, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -207,3 +207,24 @@ def test_an_integer_rounded_at_a_half_may_be_either() -> None:
     assert found.oracle.tolist() == [[127, 2, 3, -8]] and found.honest.tolist() == [[127, 3, 3, -7]]
     for got, passed in (([[127, 2, 3, -7]], True), ([[127, 3, 3, -8]], True), ([[127, 2, 4, -8]], False)):
         assert verdict(np.asarray(got), found.oracle, found.honest, "int8").passed == passed
+
+
+def test_small_rows_are_asked_for_by_their_own_size() -> None:
+    """One flushed to zero is nothing beside the whole; rounded as its dtype is, it is right."""
+    rng = np.random.default_rng(3)
+    scale = np.exp2([0.0, 0.0, -13.0, -15.0, -22.0])[:, None]
+    oracle = rng.standard_normal((5, 512)) * scale
+    honest = round_to(oracle, "bf16").astype(np.float64)
+    assert small_rows(honest, oracle, honest, "bf16") == ""
+    flushed = honest.copy()
+    flushed[3] = 0.0
+    assert verdict(flushed, oracle, honest, "bf16").passed
+    assert small_rows(flushed, oracle, honest, "bf16").startswith("1 of 2 rows that are small beside the others")
+    for row, other in ((4, 0.0), (0, honest[1])):  # what may be noise; what is not small, and others look at
+        changed = honest.copy()
+        changed[row] = other
+        assert small_rows(changed, oracle, honest, "bf16") == ""
+    unsure = honest.copy()
+    unsure[3] *= 1.1  # an honest answer that is off there tells nothing
+    assert small_rows(flushed, oracle, unsure, "bf16") == ""
+    assert small_rows(flushed[3], oracle[3], honest[3], "bf16") == small_rows(flushed, oracle, honest, "int8") == ""
