@@ -23,7 +23,7 @@ from evaluators.inputs import (
     representable,
 )
 from evaluators.integrity.calls import FAINT, _Call, _Case, _drawn, right
-from evaluators.integrity.narrow_sums import planted, recipes
+from evaluators.integrity.narrow_sums import Recipe, planted, recipes
 from evaluators.loading import fits
 from evaluators.oracle import output_dtypes
 from evaluators.target import Target, TargetError, Workload
@@ -64,6 +64,8 @@ def _plan(case: _Case) -> None:
             if not _bounded(case, call):
                 call = _planned(case, workload, "normal", "", rng)
             case.calls.append(replace(call, long=True))
+            if case.thorough:
+                case.calls += [replace(one, long=True) for one in _planted_at(case, workload, rng)]
 
 
 def _of_other_size(case: _Case, rng: np.random.Generator) -> list[_Call]:
@@ -105,11 +107,24 @@ def _planted(case: _Case, rng: np.random.Generator) -> list[_Call]:
     found = []
     for recipe in recipes(case.target, case.program, right):
         for check in case.target.checks if case.thorough else (recipe.check,):
-            inputs = planted(case.target, case.program, recipe, check, right, rng)
-            if inputs is not None:
-                row = {"workload": check.name, "distribution": recipe.kind, "places": "sums of large parts"}
-                found.append(_Call(check, recipe.kind, inputs, row, planted=True))
+            found += _planted_by(case, recipe, check, rng)
     return found
+
+
+def _planted_at(case: _Case, workload: Workload, rng: np.random.Generator) -> list[_Call]:
+    """Those of a long size whose long axis is summed along: a kernel may add otherwise where sums are longer."""
+    known = {axis: max(w.sizes[axis] for w in case.target.checks) for axis in workload.sizes}
+    over = [axis for axis, n in workload.sizes.items() if n > known[axis]]
+    every = recipes(case.target, case.program, right)
+    return [call for r in every if [r.axis] == over for call in _planted_by(case, r, workload, rng)]
+
+
+def _planted_by(case: _Case, recipe: Recipe, workload: Workload, rng: np.random.Generator) -> list[_Call]:
+    inputs = planted(case.target, case.program, recipe, workload, right, rng)
+    if inputs is None:
+        return []
+    row = {"workload": workload.name, "distribution": recipe.kind, "places": "sums of large parts"}
+    return [_Call(workload, recipe.kind, inputs, row, planted=True)]
 
 
 def _planned(case: _Case, workload: Workload, distribution: str, places: str, rng: np.random.Generator) -> _Call:

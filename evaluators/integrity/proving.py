@@ -97,8 +97,7 @@ def _told_at(case: _Case, session: Session, size: Workload, rng: np.random.Gener
 def _as_judged(case: _Case, session: Session, workload: Workload) -> bool:
     """Whether the steps that the process plays give on judged calls' inputs the very bits that came then."""
     judged = [call for call in case.calls if call.made and call.workload.name == workload.name]
-    some = [call for call in judged if not call.long] if case.thorough else []
-    some = some or judged[-1:]
+    some = judged if case.thorough else judged[-1:]
     return all(tuple(o.data for o in _returned(case, session, call).outputs) == call.answers for call in some)
 
 
