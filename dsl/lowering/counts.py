@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from dsl.lowering.lowered import Params, Profile, Segment, Sizes
 from dsl.polynomial import OPERATIONS
 from dsl.tile import If, Loop, Node, Op, TileKernel, Value
@@ -67,6 +65,8 @@ def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
             if not nested or any(isinstance(x, Op) and x.out is not None and x.out.dims for x in n.body):
                 loops.append((None, n))
             loops += [(n, x) for x in nested]
+    import numpy as np  # a check without a prediction needs none: it would take a third of its time
+
     trips: list[tuple[int, ...]] = []
     # of all blocks at once: an axis may have thousands
     values = scalars(kernel.body, kernel, known, given, {axis: np.array(blocks)} if axis else {}, {})
@@ -91,6 +91,8 @@ def profile(kernel: TileKernel, sizes: Sizes, params: Params) -> Profile:
 
 
 def _turns(kernel: TileKernel, loop: Loop, values: Mapping[Value, Scalar]) -> Any:
+    import numpy as np
+
     step = kernel.lengths.get(loop.axis, 1)
     return np.maximum(0, -(-np.asarray(values[loop.hi] - values[loop.lo]).astype(np.int64) // step))
 
@@ -123,6 +125,8 @@ def scalars(
 
     starts: axis -> the position, or an array of several; what follows from these is an array as long.
     """
+    import numpy as np
+
     from dsl.interpret import scalar_function
     from dsl.lowering.launch import ratio
 

@@ -54,7 +54,7 @@ def test_the_page_draws_at_every_size_without_trouble(
     clean(page)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.evaluate("document.querySelectorAll('[role=treeitem]').length") == 60
-    assert page.evaluate("document.querySelectorAll('svg.plot .best').length") == 1
+    page.wait("document.querySelectorAll('svg.plot .best').length === 1")  # drawn once its box has been measured
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == ("rgb(16, 19, 24)" if dark else "rgb(246, 247, 249)")
     page.screenshot(tmp_path / "page.png")
