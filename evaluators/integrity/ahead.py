@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +65,7 @@ def taken(case: _Case, pool: WorkerPool) -> tuple[bool, str]:
     return True, TAKEN
 
 
-class _Driver:
+class Driver:
     """What Triton's JIT asks of a device before it launches."""
 
     def __init__(self, backend: str, arch: Any, lanes: int) -> None:
@@ -111,7 +110,7 @@ def begin() -> None:
         for arch in (90, 100):  # Blackwell has one of its own
             get_ptxas_version(arch)
     with contextlib.suppress(Exception):
-        driver.set_active(_Driver(*_CHIP[:3]))
+        driver.set_active(Driver(*_CHIP[:3]))
         given = [torch.empty(64, device="meta"), torch.empty(64, device="meta"), 60]
         load_source(_FIRST).first.run(*given, B=64, grid=(1,), warmup=True)
 
@@ -119,18 +118,15 @@ def begin() -> None:
 def ahead_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
     """{tape, library, inputs: their form, chip: [backend, arch, lanes of a warp, name]} -> {}. Raises CandidateError
     with the compiler's words."""
-    import torch
     from triton.runtime import driver
 
-    from evaluators.integrity.compiling import REFUSED, complaint, is_compiling
+    from evaluators.integrity.compiling import REFUSED, complaint, is_compiling, of_compilers
     from evaluators.integrity.tape import NotTaped, compiled
 
     backend, arch, lanes, _ = payload["chip"]
-    driver.set_active(_Driver(backend, arch, lanes))
+    driver.set_active(Driver(backend, arch, lanes))
     try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            compiled(payload["tape"], bool(payload["library"]), payload["inputs"])
+        compiled(payload["tape"], bool(payload["library"]), payload["inputs"])
     except MemoryError:
         raise
     except NotTaped:
@@ -138,18 +134,9 @@ def ahead_task(payload: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[st
     except Exception as error:
         if is_compiling(error):
             raise CandidateError(complaint(error, "")) from None
-        if _compilers(error):  # its options, say
+        if of_compilers(error):  # its options, say
             raise CandidateError(f"{REFUSED}: {error}"[:600]) from None
     return {}, []
-
-
-def _compilers(error: BaseException) -> bool:
-    """Whether Triton's compilers raised it, and not glue that needs memory, say."""
-    frame, places = error.__traceback__, []
-    while frame is not None:
-        places.append(frame.tb_frame.f_code.co_filename.replace("\\", "/"))
-        frame = frame.tb_next
-    return any("triton/compiler/" in place or "triton/backends/" in place for place in places)
 
 
 def _no_assembler() -> None:

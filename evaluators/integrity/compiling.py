@@ -58,3 +58,9 @@ def is_compiling(error: BaseException) -> bool:
             if frame.filename.endswith(end) and (not functions or frame.name in functions):
                 return True
     return False
+
+
+def of_compilers(error: BaseException) -> bool:
+    """Whether Triton's compilers raised it, of an option say, and not glue that needs memory."""
+    places = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    return any("triton/compiler/" in place or "triton/backends/" in place for place in places)

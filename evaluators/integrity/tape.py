@@ -20,6 +20,7 @@ import inspect
 import re
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -515,7 +516,9 @@ def compiled(tape: Mapping[str, Any], library: bool, inputs: Sequence[Mapping[st
         torch.empty(tuple(row["shape"]), dtype=getattr(torch, TORCH_DTYPES[row["dtype"]]), device=NOWHERE)
         for row in inputs
     ]
-    Player(tape, NOWHERE, library).run(*places)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        Player(tape, NOWHERE, library).run(*places)
 
 
 class Player:

@@ -32,23 +32,15 @@ from triton.runtime import driver, jit
 from evaluators.cpu import TORCH_DTYPES
 from evaluators.inputs import draw_inputs, encode, generator
 from evaluators.integrity import corpus
+from evaluators.integrity.ahead import Driver
 from evaluators.loading import complete, seed_program
 
 CHIP = GPUTarget("cuda", 90, 32)
 SECONDS = 120  # for one candidate
 
 
-class _Driver:
-    """What the JIT asks of a device before it launches."""
-
-    def get_current_target(self) -> Any:
-        return CHIP
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: int = 0) -> int:
-        return 0
+class _Driver(Driver):
+    """What the JIT and its autotuner ask of a device before they launch."""
 
     def get_benchmarker(self) -> Any:
         return _once
@@ -91,7 +83,7 @@ def _to_ir(src: Any, target: Any = None, options: Any = None, **_: Any) -> Any:
 
 def install(whole: bool, seen: dict[str, Any]) -> None:
     """Launches compile and do nothing else; what was compiled and what failed is counted in `seen`."""
-    driver.set_active(_Driver())
+    driver.set_active(_Driver(CHIP.backend, CHIP.arch, CHIP.warp_size))
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = _once
     if not whole:
         triton.compiler.compile = _to_ir
